@@ -56,6 +56,7 @@ from mpi_match.cli.options import (
     placement_option,
     rejects_option,
     results_option,
+    route_option,
     says_formats,
     schedule_option,
     set_option,
@@ -147,6 +148,7 @@ commands.add_command(explain)
 @schedule_option
 @placement_option
 @groups_option
+@route_option
 @click.option(
     "--memory-limit",
     type=ByteSize(),

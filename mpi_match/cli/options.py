@@ -255,6 +255,11 @@ placement_option = click.option(
     help="Filters of a worker: all; a part, divided among all workers; a part, divided in each of --groups groups.",
 )
 groups_option = click.option("--groups", type=click.IntRange(1), help="Groups of workers for --placement hybrid.")
+route_option = click.option(
+    "--route",
+    is_flag=True,
+    help="Divide filters by what they ask for, and send an event only to the shards that it can match.",
+)
 feed_option = click.option(
     "--feed",
     type=click.Choice(cluster.FEEDS),

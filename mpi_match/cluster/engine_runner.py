@@ -48,25 +48,25 @@ class ShardsHeld:
     """
 
     def __init__(self, part: Shard, table: Table, open_table: Callable[[Table], Engine]) -> None:
-        self._tables = {part: table}
+        self._held = {part.member: (part, table)}
         self.open_table = open_table
 
     @property
     def whole(self) -> Table:
         """The only shard of a table that is not divided."""
-        (found,) = self._tables.values()
+        ((_, found),) = self._held.values()
         return found
 
     def load(self, part: Shard, table: Table, *, keep: bool) -> None:
         """Hold another shard, in addition to the present ones or instead of them."""
         if not keep:
-            self._tables.clear()
-        self._tables[part] = table
+            self._held.clear()
+        self._held[part.member] = part, table
 
     def open(self) -> Engine:
         """Open an engine for all shards held.  Raises EngineError."""
         engines = []
-        for part, table in self._tables.items():
+        for part, table in self._held.values():
             engine = self.open_table(table)
             engines.append(engine if part.n_members == 1 else ShardEngine(engine, part))
         return engines[0] if len(engines) == 1 else ShardsEngine(engines)

@@ -86,5 +86,5 @@ WITHOUT_THREADS = Execution(
 
 
 def execution_for(options: RunOptions) -> Execution:
-    """The execution for the batch size of a run."""
-    return WITHOUT_THREADS if not options.follow and options.batch <= SHORT_BATCH_EVENTS else THREADED
+    """The execution for the batch size of a run; messages that are made ahead are the same for all members of a group."""
+    return WITHOUT_THREADS if not options.follow and not options.route and options.batch <= SHORT_BATCH_EVENTS else THREADED

@@ -74,6 +74,7 @@ class RunOptions:
     batch                   events per batch
     schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
     groups                  number of groups of workers with placement `hybrid`; None with any other
+    route                   divide filters by what they ask for, and send an event only to the shards that it can match
     memory_limit            bytes that the table, or its part, may take in a worker's memory; None: no limit
     credits                 batches that a worker may hold unanswered
     setup_limit             seconds for which a rank may be silent before the first batch: see `transport.liveness`
@@ -110,6 +111,7 @@ class RunOptions:
     schedule: str = "dynamic"
     placement: str = "replicate"
     groups: int | None = None
+    route: bool = False
     memory_limit: int | None = None
     feed: str = "master"
     results: str = "master"
@@ -178,10 +180,25 @@ class RunOptions:
                 "--placement hybrid needs --groups, and no other has it: into how many groups go the workers?",
                 ExitCode.USAGE,
             )
+        if self.route:
+            self._check_routed()
         if self.follow:
             self._check_followed()
         else:
             self._check_files()
+
+    def _check_routed(self) -> None:
+        """Raise ClusterError for an option that does not go with `route`."""
+        refused = {
+            "--placement replicate, where every worker has all filters; use --placement shard": self.placement
+            == "replicate",
+            f"--feed {self.feed}, where events do not pass through the master; use --feed master": self.feed != "master",
+            "--changes, which could bring a shard filters of any kind; leave one of the two out": self.changes is not None,
+            "--follow, where workers encode the rows; leave one of the two out": self.follow,
+        }
+        for why, is_given in refused.items():
+            if is_given:
+                raise ClusterError(f"--route does not go with {why}", ExitCode.USAGE)
 
     def _check_files(self) -> None:
         """Raise ClusterError for files that do not go with a run that ends."""

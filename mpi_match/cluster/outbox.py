@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +33,11 @@ from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.protocol import FIELDS_BYTES, Command, Order
+from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
+
+if TYPE_CHECKING:
+    from mpi_match.cluster.distribution.routing import Router  # loads Numba
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +72,13 @@ class Outbox:
         self._execution = execution
         self._wires = Buffers()
         self._n_at_once = execution.n_at_once if isinstance(files.events.table, EventTable) else 1
-        self._feed: ReadAhead[tuple[Array, Array | None]] | PreparedMessages
+        self._router: Router | None = None
+        if files.division.routes is not None:
+            from mpi_match.cluster.distribution.routing import Router  # loads Numba
+
+            self._router = Router(files.division.routes, files.division.table.vocabulary)
+        self._parts = {worker: {part} for group in files.division.groups for part, worker in enumerate(group)}
+        self._feed: ReadAhead[tuple[Array | list[Array], Array | None]] | PreparedMessages
         if files.options.feed != "master" and not files.options.follow:
             self._feed = PreparedMessages(_read_nothing)
         elif execution.lends:
@@ -101,7 +112,7 @@ class Outbox:
             self._feed.want([batch])  # another attempt may have taken it
             if not self._feed.is_ready(batch):
                 break
-            wire, buffer = self._feed.take(batch)
+            wires, buffer = self._feed.take(batch)
             flights = []
             while self.waiting and self.waiting[0][1:] == (batch, attempt):
                 worker = self.waiting.popleft().worker
@@ -109,7 +120,7 @@ class Outbox:
                     flights.append((worker, flight))
             given_back = _after(len(flights), functools.partial(self._give_back, buffer))
             for worker, flight in flights:
-                self._send(worker, flight, wire, given_back)
+                self._send(worker, flight, self._wire_for(worker, batch, wires), given_back)
             sent = True
         return sent
 
@@ -137,17 +148,28 @@ class Outbox:
         worker, division = load.worker, self._files.division
         log.warning("rank %d loads part %d of %d, which a lost one had", worker, load.part + 1, len(division.parts))
         self._files.status.happened("loads", worker)
+        self._parts[worker] = {*(self._parts[worker] if load.keep else ()), load.part}
         wire = packed(division.parts[load.part], division.read(division.parts[load.part]))
         if self._files.changes is not None:
             self._files.changes.forget(worker)
         self._loading.add(worker)
         self._traffic.write(Order(Command.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
 
-    def _read(self, batch: int) -> tuple[Array, Array | None]:
-        """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
+    def _read(self, batch: int) -> tuple[Array | list[Array], Array | None]:
+        """Wire form of a batch, or one for each shard, and the buffer that has them; runs in the feed's thread."""
         events = self._files.events.read(batch)
+        if self._router is not None:
+            assert isinstance(events, EventBatch)
+            return self._router.wires(events, self._wires.take)
         buffer = self._wires.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
+
+    def _wire_for(self, worker: int, batch: int, wires: Array | list[Array]) -> Array:
+        """The wire form of a batch for the shards that a worker holds: all events if these are several."""
+        if isinstance(wires, np.ndarray):
+            return wires
+        parts = self._parts[worker]
+        return wires[min(parts)] if len(parts) == 1 else self._files.events.read(batch).to_wire()
 
     def _read_wires(self, batch: int) -> Iterable[bytes]:
         """Wire forms of a batch and of those behind it."""

@@ -16,6 +16,9 @@ engine matches `accepted`, the other events, and empty answers are inserted afte
 The wire form is one contiguous buffer: a header of nine 64-bit words, then the arrays, each padded to eight bytes.  The
 header has the number of attributes of the widest event if that was known, so that a worker need not scan every event first.
 Signatures are for `tagmatch` alone, and come last.
+
+Another wire form has some events of a batch (`SomeEvents`): two words, a magic number and the number of all events; a bit
+for each event, padded; and the wire form of those whose bit is set.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ from mpi_match.humanize import plural
 
 _MAGIC = 0x3248435441422D4D  # "M-BATCH2" in memory, read as one little-endian word
 _HEADER = struct.Struct("<9Q")
+_MAGIC_OF_SOME = 0x454D4F5342422D4D  # "M-BBSOME"
+_HEADER_OF_SOME = struct.Struct("<2Q")
 WIRE_EXTRA_BYTES = _HEADER.size + 4 + 3 * 7
 """Largest size of a wire form beyond four bytes for each event and for each rejected row, attributes, locations and
 signatures."""
@@ -204,6 +209,8 @@ class EventBatch:
         if n_bytes < _HEADER.size:
             raise ValueError(f"not a batch: {n_bytes} bytes are less than a header")
         magic, n_events, n_attributes, width, there, fingerprint, known, widest, n_rejected = _HEADER.unpack_from(memory)
+        if magic == _MAGIC_OF_SOME:
+            return _some_of_wire(memory, n_events)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
         attributes_at = _HEADER.size + _padded((n_events + 1) * _OFFSET.itemsize)
@@ -299,6 +306,60 @@ class _SingleEvent(EventBatch):
     def place(self) -> tuple[float, float]:
         """See `EventBatch.place`."""
         return _PLACE.unpack_from(self._memory, self._location_at) if self._location_at else _NOWHERE
+
+
+class SomeEvents(EventBatch):
+    """A batch of `n_events` events of which only some are here: `accepted`, those whose bit is set.  Engines take the others
+    for rejected rows: they know that these match nothing."""
+
+    n_events = 0
+
+    def __init__(self, n_events: int, bits: Array, accepted: EventBatch) -> None:
+        self.n_events, self.fingerprint, self.signatures = n_events, accepted.fingerprint, None
+        self.accepted, self.attributes = accepted, accepted.attributes
+        self._is_here = np.unpackbits(bits, count=n_events).astype(bool)
+        self.rejected = np.flatnonzero(~self._is_here).astype(REJECTED)
+        if np.count_nonzero(self._is_here) != accepted.n_events:
+            raise ValueError(f"not a whole batch: {accepted.n_events:,} events are here, others are marked")
+
+    @cached_property
+    def offsets(self) -> Array:  # type: ignore[override]
+        lengths = np.zeros(self.n_events, np.int64)
+        lengths[self._is_here] = np.diff(self.accepted.bounds)
+        return offsets_of(lengths).astype(_OFFSET)
+
+    @cached_property
+    def location(self) -> Array | None:  # type: ignore[override]
+        if self.accepted.location is None:
+            return None
+        found = np.full((self.n_events, 2), np.nan)
+        found[self._is_here] = self.accepted.location
+        return found
+
+
+def some_bytes(n_events: int, some: EventBatch) -> int:
+    """Size of the wire form of some events of a batch of `n_events`."""
+    return _HEADER_OF_SOME.size + _padded(-(-n_events // 8)) + some.wire_bytes
+
+
+def some_to_wire(bits: Array, n_events: int, some: EventBatch, buffer: Array) -> Array:
+    """Copy some events of a batch of `n_events`, those whose `bits` (`np.packbits`) are set, to `buffer`
+    u8[`some_bytes`], which is returned."""
+    start = _HEADER_OF_SOME.size
+    at = start + _padded(len(bits))
+    buffer.data[:start] = _HEADER_OF_SOME.pack(_MAGIC_OF_SOME, n_events)
+    buffer[start : start + len(bits)] = bits
+    some.to_wire(buffer[at:])
+    return buffer
+
+
+def _some_of_wire(memory: memoryview, n_events: int) -> SomeEvents:
+    n_bits = -(-n_events // 8)
+    at = _HEADER_OF_SOME.size + _padded(n_bits)
+    if at > len(memory):
+        raise ValueError(f"not a whole batch: it has {len(memory):,} bytes, marks of {n_events:,} events need more")
+    bits = np.ndarray(n_bits, np.uint8, memory, _HEADER_OF_SOME.size)
+    return SomeEvents(n_events, bits, EventBatch.from_wire(memory[at:]))
 
 
 @lru_cache(1024)

@@ -80,6 +80,27 @@ class _Chosen(NamedTuple):
         return found
 
 
+class _Listed:
+    """Filters by their `ids`, ascending, among `n_filters`; numbered in this order."""
+
+    def __init__(self, ids: Array, n_filters: int) -> None:
+        self.ids = ids.astype(np.int64)
+        self._is_one = np.zeros(n_filters + 1, bool)
+        self._is_one[self.ids] = True
+
+    def of(self, column: Array) -> Array:
+        """See `_Chosen.of`."""
+        return column[self.ids]
+
+    def has(self, filters: Array) -> Array:
+        """See `_Chosen.has`."""
+        return self._is_one[np.minimum(filters, len(self._is_one) - 1)]
+
+    def renumbered(self, filters: Array) -> Array:
+        """See `_Chosen.renumbered`."""
+        return np.searchsorted(self.ids, filters).astype(FILTER_ID)
+
+
 class RangeReader:
     """A table file, open for reading ranges of it; a context manager.
 
@@ -239,7 +260,13 @@ class RangeReader:
 
         Raises StorageError.
         """
-        chosen = _Chosen(start, stop, max(stop, self.n_filters - n_last), self.n_filters)
+        return self._table(_Chosen(start, stop, max(stop, self.n_filters - n_last), self.n_filters))
+
+    def some(self, ids: Array) -> Table:
+        """The filters with these ids, ascending, as a table, checked; otherwise as `part`."""
+        return self._table(_Listed(ids, self.n_filters))
+
+    def _table(self, chosen: _Chosen | _Listed) -> Table:
         areas = self.area_filter
         circles = np.flatnonzero(chosen.has(areas))
         filters = FilterColumns(
@@ -255,7 +282,7 @@ class RangeReader:
             self._reader.refuse(fault)
         return table if self._recoding is None else self._recoding.table(table)
 
-    def _constraints(self, chosen: _Chosen) -> Constraints:
+    def _constraints(self, chosen: _Chosen | _Listed) -> Constraints:
         """The constraints of the chosen filters."""
         n = int(chosen.of(self.sizes).sum(dtype=np.int64))
         only_presence = not self._others[-1]

@@ -45,6 +45,32 @@ def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) ->
     assert MatchesFile.load(outputs[0]).matches.n_matches > 1000
 
 
+@pytest.mark.parametrize("filters", [0, pytest.param(1, marks=pytest.mark.lasting)])
+def test_events_that_are_routed_get_the_same_answers(filters: int, inputs: Inputs, tmp_path: Path) -> None:
+    """Batches of one event are sent and answered as longer ones are; most events go to no shard, or to one."""
+    outputs = [tmp_path / f"{name}.h5" for name in ("alone", "shard", "one", "hybrid")]
+    how = (inputs.table, inputs.events), ("engine=counting", f"filters={filters}")
+    for command in (
+        alone(*how[0], outputs[0], *how[1]),
+        launch(3, *how[0], outputs[1], *how[1], "placement=shard", "route=1", "batch=50", "piece_bytes=300"),
+        launch(3, *how[0], outputs[2], *how[1], "placement=shard", "route=1", "batch=1", "credits=1"),
+        launch(5, *how[0], outputs[3], *how[1], "placement=hybrid", "groups=2", "schedule=static", "route=1", "batch=50"),
+    ):
+        done = execute(command)
+        assert done.returncode == 0, done.stderr
+    first, *others = (output.read_bytes() for output in outputs)
+    assert all(other == first for other in others)
+
+
+def test_rows_that_workers_encode_are_not_routed(inputs: Inputs, tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"n1": 1}\n')
+    done = execute(launch(3, inputs.table, events, tmp_path / "m.h5", "engine=counting", "placement=shard", "route=1"))
+    assert done.returncode == 2
+    assert "compile it (`mpi-match compile events`), or leave out --route" in said(done)
+    assert len(said(done).splitlines()) == 1
+
+
 def test_parts_of_a_table_of_ranges_have_bitmaps_and_the_same_answers(tmp_path: Path) -> None:
     scenario, files = SCENARIOS["intervals-narrow"].scaled(6000), (tmp_path / "table.h5", tmp_path / "events.h5")
     table = Table.from_subscriptions(scenario.subscriptions())
@@ -206,6 +232,7 @@ def test_other_groups_take_over_for_a_group_that_loses_a_member(files: Files, ul
     [
         pytest.param(4, ("--placement", "shard"), (3,), 1, marks=pytest.mark.lasting),
         (3, ("--placement", "shard"), (1, 2), 2),
+        (3, ("--placement", "shard", "--route"), (1, 2), 2),
         pytest.param(4, ("--placement", "hybrid", "--groups", "2"), (2, 3), 0, marks=pytest.mark.lasting),  # 1, 4: a group
         (4, ("--placement", "hybrid", "--groups", "2"), (2, 4), 1),
     ],

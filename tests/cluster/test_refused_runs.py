@@ -83,6 +83,13 @@ def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str
     [
         ({"placement": "everywhere"}, "placement is 'everywhere'; there is: replicate, shard, hybrid"),
         ({"results": "local", "placement": "shard"}, "with placement 'shard' no worker has a whole answer"),
+        ({"route": True}, "--route does not go with --placement replicate, where every worker has all filters"),
+        (
+            {"route": True, "placement": "shard", "feed": "shared"},
+            "where events do not pass through the master",
+        ),
+        ({"route": True, "placement": "shard", "changes": Path("c.h5")}, "--route does not go with --changes"),
+        ({"route": True, "placement": "shard", "follow": True}, "--route does not go with --follow"),
         ({"results": "nowhere"}, "results is 'nowhere'; there is: master, local"),
         ({"feed": "carrier pigeon"}, "feed is 'carrier pigeon'; there is: master, shared, file"),
         ({"credits": 0}, "credits is 0; it must be at least 1"),

@@ -18,6 +18,9 @@ If a group is one worker, the master loads the whole table, once.  Otherwise no 
 keeps an outline (`range_reader`), and reads a shard when it is about to be sent.  So only the master's host needs the file;
 if workers read their shards themselves, every host would need it.
 
+With `--route` a shard is not a range, but filters that ask for the same, so that many events need not go to it
+(`access`, `routing`).
+
 A worker's limit (`--memory-limit`) is for the table in its memory, or its shard.  The engine's own memory comes on top:
 `mpi-match bench` shows it.
 """
@@ -27,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import pairwise
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +40,9 @@ from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.exit_codes import ExitCode
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
+
+if TYPE_CHECKING:
+    from mpi_match.cluster.distribution.routing import Routes  # loads Numba
 
 UNEVEN = 2.0
 """Most memory of a shard without a memory limit, in multiples of the mean of all shards."""
@@ -115,6 +122,7 @@ class Division:
     groups   of workers, all of one size; member i of each holds shard i
     parts    the shards, one for each member of a group
     table    whole, or the outline of a sharded one
+    routes   the shards that an event can match; None: events go to all shards
 
     Raises ClusterError when the workers cannot form the groups, or the table does not fit; StorageError.
     """
@@ -125,6 +133,7 @@ class Division:
         self._n_bytes: dict[int, int] = {}
         n_members = len(self.groups[0])
         self.table: Table | RangeReader
+        self.routes: Routes | None = None
         if n_members == 1:
             if self._limit is not None:
                 with RangeReader(self._path) as outline:
@@ -150,7 +159,7 @@ class Division:
         """The table of a shard.  Raises StorageError when the file is damaged, ClusterError when it is over the limit."""
         if isinstance(self.table, Table):
             return self.table
-        table = self.table.part(part.first, part.stop, part.n_shared)
+        table = self.table.part(part.first, part.stop, part.n_shared) if part.ids is None else self.table.some(part.ids)
         self._n_bytes[part.member] = table.nbytes
         if self._limit is not None and table.nbytes > self._limit:
             raise ClusterError(
@@ -170,6 +179,8 @@ class Division:
         self._refuse_large(table, n_members)
         most = None if self._limit is None else self._limit - table.outline_bytes - table.parts_bytes
         work, n_bytes = work_of(table, options.engine, filters=options.filters), table.visible_bytes
+        if options.route:
+            return self._routed(table, work, n_bytes, n_members, most)
         bounds = divide(work[: len(n_bytes)], n_bytes, n_members, most)
         if bounds is None:
             raise self._too_large(table, n_members + 1)
@@ -177,6 +188,35 @@ class Division:
         return [
             Shard(member, n_members, int(first), int(stop), table.n_filters, table.n_of_parts)
             for member, (first, stop) in enumerate(pairwise(bounds.tolist()))
+        ]
+
+    def _routed(
+        self, table: RangeReader, work: Array, n_bytes: Array, n_members: int, most_bytes: int | None
+    ) -> list[Shard]:
+        """Shards of filters that ask for the same, and `routes` to them.  Work and bytes are those of grains."""
+        from mpi_match.cluster.distribution.access import accesses_of, order_of
+        from mpi_match.cluster.distribution.routing import MOST_SHARDS, routes_of  # these load Numba
+
+        if n_members > MOST_SHARDS:
+            raise ClusterError(
+                f"--route tells at most {MOST_SHARDS} shards apart, a group has {n_members}; form more groups with "
+                "--placement hybrid, or leave it out",
+                ExitCode.USAGE,
+            )
+        n = table.n_filters - table.n_of_parts
+        accesses, (has_area, circles) = accesses_of(table), table.areas(np.arange(table.n_filters))
+        order = order_of(accesses, has_area, circles)
+        order = order[order < n]
+        grain = order // table.grain
+        bounds = divide(work[grain] / table.grain, -(-n_bytes[grain] // table.grain), n_members, most_bytes)
+        if bounds is None:
+            raise self._too_large(table, n_members + 1)
+        own = [np.sort(order[first:stop]) for first, stop in pairwise(bounds.tolist())]
+        self.routes = routes_of(table.vocabulary, own, accesses, (has_area, circles))
+        shared = np.arange(n, table.n_filters)
+        return [
+            Shard(i, n_members, 0, len(ids) + len(shared), table.n_filters, ids=np.append(ids, shared).astype(np.uint32))
+            for i, ids in enumerate(own)
         ]
 
     def _refuse_large(self, table: RangeReader, n_members: int) -> None:

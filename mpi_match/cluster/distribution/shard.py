@@ -40,7 +40,10 @@ ALIGNMENT = 64
 
 class Shard(NamedTuple):
     """A shard has filters `first` to `stop` of `n_filters`, the last `n_shared` filters, and the share of `member` in those
-    added later."""
+    added later.
+
+    Or it has the filters `ids` u32, ascending, of a table that does not change; `first` to `stop` are then its local ids.
+    """
 
     member: int
     n_members: int
@@ -48,6 +51,7 @@ class Shard(NamedTuple):
     stop: int
     n_filters: int
     n_shared: int = 0
+    ids: Array | None = None
 
     @property
     def n_own(self) -> int:
@@ -103,6 +107,8 @@ class LocalIds:
     def to_global(self, ids: Array) -> Array:
         """Global ids i64 of filters of the member, by local ids."""
         part, ids = self.part, ids.astype(np.int64)
+        if part.ids is not None:
+            return part.ids[ids].astype(np.int64)
         n_base = part.n_own + part.n_shared
         shared = ids - part.n_own + (part.n_filters - part.n_shared)
         of_table = np.where(ids < part.n_own, ids + part.first, shared)

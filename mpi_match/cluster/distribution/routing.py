@@ -1,0 +1,253 @@
+"""The shards that an event can match, and its way there.
+
+    codes     have the shards with a filter whose access constraint they satisfy (`access`):    temp  ░░░░▒▒▒▒▓▓▓▓
+    cells     have the shards with an area that touches them, and those with a filter without an area
+
+An event goes to the shards that one of its attributes *and* its cell have.  That is exact: an event that matches a filter
+satisfies the filter's access constraint and lies in its area.  A filter without an access constraint brings its shard every
+event that its area allows.
+
+A worker gets the events of its shard with a bit for each event of the batch, and answers for all of them, so answers are
+merged as those of a broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.cluster.distribution.access import CELLS, Accesses, Cells, cell_of, cells_of
+from mpi_match.compute.compile_cache import jit
+from mpi_match.events.batch import EventBatch, some_bytes, some_to_wire, unmarked
+from mpi_match.table.vocabulary import Vocabulary
+
+MOST_SHARDS = 64
+"""The shards of an event are bits of a word."""
+_MOST_BUCKETS, _MOST_WORDS = 2**12, 2**21
+"""Most words of one name, which stand for neighbouring codes if there are more codes, and of all names."""
+
+
+class Routes(NamedTuple):
+    """The shards of codes and cells, as bits.
+
+    shift           bits of the code in a packed attribute
+    first, coarse   i64[n_keys + 1], i64[n_keys]: code c of key k has `words[first[k] + (c >> coarse[k])]`
+    words           u64
+    always, all     shards with a filter without an access constraint; the shards
+    cells           see `Cells`
+    of_cells        u64[CELLS * CELLS]
+    elsewhere       shards with a filter without an area
+    """
+
+    shift: int
+    first: Array
+    coarse: Array
+    words: Array
+    always: np.uint64
+    all: np.uint64
+    cells: Cells
+    of_cells: Array
+    elsewhere: np.uint64
+
+
+def routes_of(vocabulary: Vocabulary, shards: list[Array], accesses: Accesses, areas: tuple[Array, Array]) -> Routes:
+    """The routes to shards, of which each is the ids of its filters; `areas` as from `RangeReader.areas` of all filters."""
+    has_area, circles = areas
+    circle_of = np.cumsum(has_area) - 1
+    cells = cells_of(circles)
+    n_codes = np.append(vocabulary.n_codes, np.ones(vocabulary.n_atoms, np.int64))
+    coarse = _coarseness(n_codes, accesses)
+    first = offsets_of((n_codes - 1 >> coarse) + 1)
+    words, of_cells = np.zeros(first[-1], np.uint64), np.zeros(CELLS * CELLS, np.uint64)
+    always = elsewhere = np.uint64(0)
+    steps, corners = np.empty(first[-1] + 1, np.int32), np.empty((CELLS + 1, CELLS + 1), np.int32)
+    for shard, filters in enumerate(shards):
+        bit = np.uint64(1 << shard)
+        steps[:], corners[:] = 0, 0
+        if _mark_codes(first, coarse, accesses, filters, steps):
+            always |= bit
+        words[np.cumsum(steps[:-1]) > 0] |= bit
+        mine = filters[has_area[filters]]
+        if len(mine) < len(filters):
+            elsewhere |= bit
+        _mark_cells(cells, circles[circle_of[mine]], corners)
+        of_cells[corners.cumsum(axis=0).cumsum(axis=1)[:CELLS, :CELLS].reshape(-1) > 0] |= bit
+    return Routes(
+        shift=vocabulary.shift,
+        first=first,
+        coarse=coarse,
+        words=words,
+        always=always,
+        all=np.uint64((1 << len(shards)) - 1),
+        cells=cells,
+        of_cells=of_cells | elsewhere,
+        elsewhere=elsewhere,
+    )
+
+
+def _coarseness(n_codes: Array, accesses: Accesses) -> Array:
+    """i64[n_keys]: the bits by which the codes of each key are shifted to the number of their word."""
+    has = accesses.key >= 0
+    key = accesses.key[has]
+    is_whole = (accesses.lo[has] == 0) & (accesses.hi[has] == n_codes[key] - 1)
+    found, bits = np.full(len(n_codes), 63), np.ceil(np.log2(n_codes)).astype(np.int64)
+    apart = np.unique(key[~is_whole])  # other keys need no more than one word
+    most = _MOST_BUCKETS
+    while most > 1 and int(np.minimum(n_codes[apart], most).sum()) > _MOST_WORDS:
+        most //= 2
+    found[apart] = np.maximum(bits[apart] - (most.bit_length() - 1), 0)
+    return found
+
+
+@jit
+def _mark_codes(first: Array, coarse: Array, accesses: Accesses, filters: Array, steps: Array) -> bool:
+    """Add the filters' ranges to `steps`, whose running sum is the number of filters of each word.  Returns True if one of
+    them has no range."""
+    key, lo, hi = accesses
+    without = False
+    for f in filters:
+        if key[f] < 0:
+            without = True
+            continue
+        k = key[f]
+        steps[first[k] + (np.int64(lo[f]) >> coarse[k])] += 1
+        steps[first[k] + (np.int64(hi[f]) >> coarse[k]) + 1] -= 1
+    return without
+
+
+@jit
+def _mark_cells(cells: Cells, circles: Array, corners: Array) -> None:
+    """Add the squares around circles to `corners`, whose running sum in both directions is the number of circles of each
+    cell.  Squares are a little larger, because engines round too."""
+    for i in range(len(circles)):
+        x, y, r = circles[i]
+        wide = r + 1e-12 * (r + max(abs(x), abs(y))) + 1e-150
+        low, high = cell_of(cells, x - wide, y - wide), cell_of(cells, x + wide, y + wide)
+        corners[low // CELLS, low % CELLS] += 1
+        corners[low // CELLS, high % CELLS + 1] -= 1
+        corners[high // CELLS + 1, low % CELLS] -= 1
+        corners[high // CELLS + 1, high % CELLS + 1] += 1
+
+
+@jit
+def route(routes: Routes, offsets: Array, attributes: Array, location: Array, found: Array) -> None:
+    """Fill u64[n] with the shards that each event can match, as bits.
+
+    Parameters: the arrays of an `EventBatch`; `location` f64[0, 2] if it has none.
+    """
+    shift, first, coarse, words, always, every, cells, of_cells, elsewhere = routes
+    mask, n_keys = (np.int64(1) << shift) - 1, len(coarse)
+    at, has_location = np.int64(0), len(location) > 0
+    for event in range(len(offsets) - 1):
+        stop = at + np.int64(np.uint32(offsets[event + 1] - offsets[event]))
+        shards = always
+        for i in range(at, stop):
+            packed = np.int64(attributes[i])
+            key = packed >> shift
+            if not 0 <= key < n_keys:  # a fault of the file, which engines report
+                shards |= every
+                continue
+            place = first[key] + ((packed & mask) >> coarse[key])
+            shards |= words[place] if place < first[key + 1] else every
+        at = stop
+        here = elsewhere
+        if has_location and not np.isnan(location[event]).any():
+            here = of_cells[cell_of(cells, location[event, 0], location[event, 1])]
+        found[event] = shards & here
+
+
+class Router:
+    """Cuts batches of events, encoded with this vocabulary, into one wire form for each shard.  It is compiled when it is
+    made."""
+
+    def __init__(self, routes: Routes, vocabulary: Vocabulary) -> None:
+        self._routes = routes
+        self._n_shards = int(routes.all).bit_length()
+        self.split(EventBatch(np.zeros(1, np.uint32), np.zeros(0, vocabulary.packed_dtype), None, vocabulary.fingerprint))
+
+    def shards(self, batch: EventBatch) -> Array:
+        """u64[n]: the shards that each event can match, as bits; none for a rejected row."""
+        found = np.empty(batch.n_events, np.uint64)
+        route(self._routes, *_arrays(batch), found)
+        if batch.rejected is not None:
+            found[batch.rejected] = 0
+        return found
+
+    def split(self, batch: EventBatch) -> list[tuple[Array, EventBatch]]:
+        """For each shard: bits u8[ceil(n / 8)] that mark its events (`np.packbits`), and these events."""
+        shards, arrays = self.shards(batch), _arrays(batch)
+        n_events, n_attributes = (np.zeros(self._n_shards, np.int64) for _ in range(2))
+        _count(shards, arrays[0], n_events, n_attributes)
+        found = []
+        for shard in range(self._n_shards):
+            bits = np.zeros(-(-batch.n_events // 8), np.uint8)
+            n = int(n_events[shard])
+            offsets, location = np.zeros(n + 1, np.uint32), np.empty((n if len(arrays[2]) else 0, 2))
+            attributes = np.empty(n_attributes[shard], batch.attributes.dtype)
+            _gather(np.uint64(1 << shard), shards, arrays, bits, (offsets, attributes, location))
+            signatures = None
+            if batch.signatures is not None:
+                signatures = batch.signatures[np.unpackbits(bits, count=batch.n_events).astype(bool)]
+            some = EventBatch(
+                offsets, attributes, None if batch.location is None else location, batch.fingerprint, signatures=signatures
+            )
+            found.append((bits, some))
+        return found
+
+    def wires(self, batch: EventBatch, buffer_of: Callable[[int], Array]) -> tuple[list[Array], Array]:
+        """The wire form of each shard's events (`events.batch.SomeEvents`), and the buffer u8 in which they lie, which
+        `buffer_of` gives for a number of bytes."""
+        parts = self.split(batch)
+        ends = list(accumulate(some_bytes(batch.n_events, some) for _, some in parts))
+        buffer = buffer_of(ends[-1])
+        wires = [
+            some_to_wire(bits, batch.n_events, some, buffer[start:end])
+            for (bits, some), (start, end) in zip(parts, pairwise([0, *ends]), strict=True)
+        ]
+        return wires, buffer
+
+
+def _arrays(batch: EventBatch) -> tuple[Array, Array, Array]:
+    """Offsets, attributes and locations of a batch, f64[0, 2] if it has none."""
+    location = np.empty((0, 2)) if batch.location is None else batch.location
+    return unmarked(batch.offsets), unmarked(batch.attributes), unmarked(location)
+
+
+@jit
+def _count(shards: Array, offsets: Array, n_events: Array, n_attributes: Array) -> None:
+    """Add up the events of each shard, and their attributes."""
+    for event in range(len(shards)):
+        left, shard = shards[event], 0
+        length = np.int64(np.uint32(offsets[event + 1] - offsets[event]))
+        while left:
+            if left & np.uint64(1):
+                n_events[shard] += 1
+                n_attributes[shard] += length
+            left >>= np.uint64(1)
+            shard += 1
+
+
+@jit
+def _gather(
+    bit: int, shards: Array, events: tuple[Array, Array, Array], bits: Array, some: tuple[Array, Array, Array]
+) -> None:
+    """Mark the events of the shard with this bit, and copy their offsets, attributes and locations."""
+    offsets, attributes, location = events
+    some_offsets, some_attributes, some_location = some
+    at, n, to = np.int64(0), 0, np.int64(0)
+    for event in range(len(shards)):
+        stop = at + np.int64(np.uint32(offsets[event + 1] - offsets[event]))
+        if shards[event] & bit:
+            bits[event >> 3] |= 128 >> (event & 7)
+            for i in range(at, stop):
+                some_attributes[to] = attributes[i]
+                to += 1
+            if len(location):
+                some_location[n] = location[event]
+            n += 1
+            some_offsets[n] = to
+        at = stop

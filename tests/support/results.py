@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ import systems  # noqa: E402
 
 from mpi_match.lab.bench.ablation import ratios_of  # noqa: E402
 from mpi_match.lab.bench.energy import LEAST_GPU_S  # noqa: E402
+from mpi_match.lab.bench.load import knee_of  # noqa: E402
 from mpi_match.lab.bench.report import engine_of  # noqa: E402
 
 Record = dict[str, Any]
@@ -90,7 +92,19 @@ def load(path: Path) -> list[Record]:
         )
     if lines and "experiment" in lines[0]:
         return [*_printed(lines), *({"what": "experiment", **line} for line in lines)]
-    return [{"what": "bench", **line} for line in lines]
+    found = [{"what": "bench", **line} for line in lines]
+    for curve in curves(found):
+        for number, record in enumerate(curve):
+            record["is_knee"] = number == knee_of(curve)
+    return found
+
+
+def curves(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """The records of each measurement of latency against load that offered one: the first is that without load."""
+    loads = [record for record in records if record["what"] in ("load", "run load")]
+    firsts = [number for number, record in enumerate(loads) if record["share"] is None]
+    for first, stop in pairwise([*firsts, len(loads)]):
+        yield loads[first:stop]
 
 
 def _printed(lines: Sequence[Record]) -> Iterator[Record]:
@@ -273,7 +287,8 @@ def _load(r: Record) -> Sequence[str]:
 
 def _routing(r: Record) -> Sequence[str]:
     shares = (f"{r[key]:.1%}" for key in ("left_out", "no_answer", "busiest"))
-    return (f"`{r['scenario']}`", f"{r['n_filters']:,}", r["order"], str(r["shards"]), *shares)
+    costs = (f"{r['bytes_per_event']:.0f}", f"{r['master_us']:.3f}", f"{r['workers_us']:.2f}")
+    return (f"`{r['scenario']}`", f"{r['n_filters']:,}", str(r["shards"]), r["how"], *shares, *costs)
 
 
 def _false_positives(r: Record) -> Sequence[str]:
@@ -585,13 +600,14 @@ SECTIONS = (
         "events in one file. The knee is the load with the most events/s for each microsecond of p99.",
     ),
     Section(
-        "Events that need not go to every shard",
+        "Routing of events to shards, and broadcast",
         lambda r: r["what"] == "routing",
-        "scenario | filters | divided by | shards | left out by names, equalities and cells | without an answer there | "
-        "events of the busiest shard",
+        "scenario | filters | shards | how | pairs of event and shard left out | without an answer there | "
+        "events of the busiest shard | bytes sent an event | master, µs an event | all workers, µs an event",
         _routing,
-        "Counts, not times: the share of pairs of event and shard that a broadcast sends and routing would not, beside that "
-        "in which the shard has no answer, which no routing exceeds. A run sends every event to every shard.",
+        "CPU times of one process that does the work of all ranks, one after the other, without MPI: the wall time of 16 "
+        "ranks on two cores would be that of sharing them. The master's time is for making messages, of which a broadcast "
+        "sends one to each shard. A routed shard has other filters than a broadcast one: other events have no answer there.",
     ),
     Section(
         "False positives of signatures",

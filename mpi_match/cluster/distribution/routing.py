@@ -22,6 +22,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.cluster.distribution.access import CELLS, Accesses, Cells, cell_of, cells_of
 from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.vectors import lowest_bit
 from mpi_match.events.batch import EventBatch, some_bytes, some_to_wire, unmarked
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -182,20 +183,18 @@ class Router:
         shards, arrays = self.shards(batch), _arrays(batch)
         n_events, n_attributes = (np.zeros(self._n_shards, np.int64) for _ in range(2))
         _count(shards, arrays[0], n_events, n_attributes)
+        first, start = offsets_of(n_events), offsets_of(n_attributes)
+        bits = np.zeros((self._n_shards, -(-batch.n_events // 8)), np.uint8)
+        offsets, attributes = np.empty(first[-1], np.uint32), np.empty(start[-1], batch.attributes.dtype)
+        location = np.empty((first[-1] if len(arrays[2]) else 0, 2))
+        _gather(shards, arrays, bits, (first.copy(), start.copy()), (offsets, attributes, location))
         found = []
-        for shard in range(self._n_shards):
-            bits = np.zeros(-(-batch.n_events // 8), np.uint8)
-            n = int(n_events[shard])
-            offsets, location = np.zeros(n + 1, np.uint32), np.empty((n if len(arrays[2]) else 0, 2))
-            attributes = np.empty(n_attributes[shard], batch.attributes.dtype)
-            _gather(np.uint64(1 << shard), shards, arrays, bits, (offsets, attributes, location))
-            signatures = None
+        for mine, (i, j), (k, end) in zip(bits, pairwise(first), pairwise(start), strict=True):
+            there = np.append(offsets[i:j], np.uint32(end - k))
+            places, signatures = None if batch.location is None else location[i:j], None
             if batch.signatures is not None:
-                signatures = batch.signatures[np.unpackbits(bits, count=batch.n_events).astype(bool)]
-            some = EventBatch(
-                offsets, attributes, None if batch.location is None else location, batch.fingerprint, signatures=signatures
-            )
-            found.append((bits, some))
+                signatures = batch.signatures[np.unpackbits(mine, count=batch.n_events).astype(bool)]
+            found.append((mine, EventBatch(there, attributes[k:end], places, batch.fingerprint, signatures=signatures)))
         return found
 
     def wires(self, batch: EventBatch, buffer_of: Callable[[int], Array]) -> tuple[list[Array], Array]:
@@ -221,33 +220,43 @@ def _arrays(batch: EventBatch) -> tuple[Array, Array, Array]:
 def _count(shards: Array, offsets: Array, n_events: Array, n_attributes: Array) -> None:
     """Add up the events of each shard, and their attributes."""
     for event in range(len(shards)):
-        left, shard = shards[event], 0
-        length = np.int64(np.uint32(offsets[event + 1] - offsets[event]))
+        length, left = np.int64(np.uint32(offsets[event + 1] - offsets[event])), shards[event]
         while left:
-            if left & np.uint64(1):
-                n_events[shard] += 1
-                n_attributes[shard] += length
-            left >>= np.uint64(1)
-            shard += 1
+            shard = lowest_bit(left)
+            n_events[shard] += 1
+            n_attributes[shard] += length
+            left &= left - np.uint64(1)
 
 
 @jit
 def _gather(
-    bit: int, shards: Array, events: tuple[Array, Array, Array], bits: Array, some: tuple[Array, Array, Array]
+    shards: Array,
+    events: tuple[Array, Array, Array],
+    bits: Array,
+    ends: tuple[Array, Array],
+    some: tuple[Array, Array, Array],
 ) -> None:
-    """Mark the events of the shard with this bit, and copy their offsets, attributes and locations."""
+    """Mark the events of each shard in `bits`, and copy them behind those that it has.
+
+    Parameters: `ends` i64[n_shards] each: the places for the next event and the next attribute of each shard in `some`,
+    where an event's offset counts from its shard's first attribute.
+    """
     offsets, attributes, location = events
     some_offsets, some_attributes, some_location = some
-    at, n, to = np.int64(0), 0, np.int64(0)
+    next_event, next_attribute = ends
+    first_attribute, at = next_attribute.copy(), np.int64(0)
     for event in range(len(shards)):
-        stop = at + np.int64(np.uint32(offsets[event + 1] - offsets[event]))
-        if shards[event] & bit:
-            bits[event >> 3] |= 128 >> (event & 7)
+        stop, left = at + np.int64(np.uint32(offsets[event + 1] - offsets[event])), shards[event]
+        while left:
+            shard = lowest_bit(left)
+            left &= left - np.uint64(1)
+            n, to = next_event[shard], next_attribute[shard]
+            bits[shard, event >> 3] |= 128 >> (event & 7)
+            some_offsets[n] = to - first_attribute[shard]
             for i in range(at, stop):
                 some_attributes[to] = attributes[i]
                 to += 1
             if len(location):
                 some_location[n] = location[event]
-            n += 1
-            some_offsets[n] = to
+            next_event[shard], next_attribute[shard] = n + 1, to
         at = stop

@@ -38,18 +38,19 @@ def measure_load(
     options: BenchOptions,
     shares: Sequence[float] = SHARES,
     tell: Callable[[str], None] = lambda text: None,
-) -> list[Json]:
-    """Measure an engine without load, then at each share of the rate that it served, and beyond; a record for each.
+) -> Iterator[Json]:
+    """Measure an engine without load, then at each share of the rate that it served, and beyond; yields a record of each as
+    soon as it is measured.
 
     `options.n_events` are the most events of a run.  A record is that of `compare` with `what` ("load") and `share` (None
-    for the closed loop); one of them has `is_knee`.
-    Raises what `compare` raises.
+    for the closed loop).  Raises what `compare` raises.
     """
     drawn = SCENARIOS[scenario] if options.n_filters is None else SCENARIOS[scenario].scaled(options.n_filters)
     workload, kept = Workload.of(drawn, options.n_events, options.seed), KeptEngines()
     tell("as fast as it can")
     (closed,) = compare(drawn, [engine], options, workload, kept=kept)
-    found = [{**closed, "what": "load", "share": None, "is_knee": False}]
+    found = [{**closed, "what": "load", "share": None}]
+    yield found[0]
     for share in offered_shares(shares, found):
         rate = share * closed["events_per_s"]
         n_events = min(options.n_events, math.ceil(rate * MOST_RUN_S))
@@ -57,9 +58,8 @@ def measure_load(
             workload = Workload.of(drawn, n_events, options.seed, workload)
         tell(f"{share:g} of {closed['events_per_s']:,.0f} events/s")
         (record,) = compare(drawn, [engine], replace(options, rate=rate), workload, kept=kept)
-        found.append({**record, "what": "load", "share": share, "is_knee": False})
-    found[knee_of(found)]["is_knee"] = True
-    return found
+        found.append({**record, "what": "load", "share": share})
+        yield found[-1]
 
 
 def offered_shares(shares: Sequence[float], found: Sequence[Json]) -> Iterator[float]:
@@ -82,7 +82,8 @@ def knee_of(records: Sequence[Json]) -> int:
 
 
 def load_table(records: Sequence[Json]) -> str:
-    """The curve as text."""
+    """The curve as text; `records` are all of a measurement."""
+    knee = records[knee_of(records)]
     offered = [record for record in records if record["share"] is not None]
     rows = [
         [
@@ -90,7 +91,7 @@ def load_table(records: Sequence[Json]) -> str:
             f"{record['rate']:,.0f}",
             f"{record['events_per_s']:,.0f}",
             *(f"{record['latency_us'][name]:,.1f}" for name in LATENCIES),
-            "knee" if record["is_knee"] else "",
+            "knee" if record is knee else "",
         ]
         for record in offered
     ]

@@ -30,7 +30,7 @@ from mpi_match.environment.machine import origin
 from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.lab.bench.end_to_end import EndToEndFiles, make_files
-from mpi_match.lab.bench.load import knee_of, offered_shares
+from mpi_match.lab.bench.load import offered_shares
 from mpi_match.lab.bench.scaling import ScalingPlan, importing_this
 from mpi_match.model import Json
 
@@ -151,12 +151,13 @@ def measure_run_load(
     shares: Sequence[float] = RUN_SHARES,
     tell: Callable[[str], None] = lambda text: None,
     serve: Serve = served,
-) -> list[Json]:
-    """Measure runs of the most workers of a plan without load, then at each share of the rate that they served, and beyond.
+) -> Iterator[Json]:
+    """Measure runs of the most workers of a plan without load, then at each share of the rate that they served, and beyond;
+    yields a record of each as soon as it is measured.
 
     The workload is written to `directory`, and found there again.  A record has `what` ("run load"), `scenario`,
     `n_filters`, `workers`, `threads`, `batch`, `n_events`, `share` (None for the closed loop), `rate`, `events_per_s`,
-    `latency_us` (p50, p99, p99.9), `engine`, `device`, `is_knee` and its origin.  Raises LaunchError, StorageError, OSError.
+    `latency_us` (p50, p99, p99.9), `engine`, `device` and its origin.  Raises LaunchError, StorageError, OSError.
     """
     files = make_files(plan, directory, lines=True)
     lines = files.events.read_bytes().splitlines(keepends=True)
@@ -181,9 +182,7 @@ def measure_run_load(
                 "rate": offered,
                 "events_per_s": len(mine) / seconds,
                 **{key: manifest[key] for key in ("latency_us", "engine", "device")},
-                "is_knee": False,
                 **origin(),
             }
         )
-    found[knee_of(found)]["is_knee"] = True
-    return found
+        yield found[-1]

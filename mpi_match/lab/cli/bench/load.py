@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -67,25 +68,28 @@ def load(
     With --workers, events are JSON lines in files that come into a directory which a run follows, and a latency is from
     the rename of a file until the answers are written: scanning, messages and writing are in it.
 
-    One JSON line for each load on standard output, the first without load; a table on standard error.  A wrong answer ends
-    the measurement with exit code 1.
+    One JSON line for each load on standard output as soon as it is measured, the first without load; at the end a table
+    on standard error.  A wrong answer ends the measurement with exit code 1.
     """
     from mpi_match.lab.bench.engines import BenchOptions
     from mpi_match.lab.bench.load import load_table, measure_load
 
     output = checked_output(output)
     if workers is None:
-        found = measure_load(engine, scenario, BenchOptions(**options), tell=say)
+        measured = measure_load(engine, scenario, BenchOptions(**options), tell=say)
     else:
-        found = _of_runs(scenario, engine, workers, mpirun_flags, directory, options)
-    give(found, output)
+        measured = _of_runs(scenario, engine, workers, mpirun_flags, directory, options)
+    found = []
+    for record in measured:
+        give([record], output)
+        found.append(record)
     click.echo(load_table(found), err=True)
 
 
 def _of_runs(
     scenario: str, engine: str, workers: int, mpirun_flags: str, directory: Path | None, options: dict[str, Any]
-) -> list[Json]:
-    """The records of whole runs."""
+) -> Iterator[Json]:
+    """The records of whole runs, as they are measured."""
     from mpi_match.lab.bench.run_load import LEAST_OFFERED, measure_run_load
     from mpi_match.lab.bench.scaling import ScalingPlan
 
@@ -99,4 +103,4 @@ def _of_runs(
     plan = ScalingPlan(scenario, (workers,), how=tuple(how), flags=tuple(shlex.split(mpirun_flags)), **options)
     place = tempfile.TemporaryDirectory(prefix="mpi-match-") if directory is None else nullcontext(str(directory))
     with place as name:
-        return measure_run_load(plan, Path(name), tell=say)
+        yield from measure_run_load(plan, Path(name), tell=say)

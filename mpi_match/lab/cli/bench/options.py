@@ -20,6 +20,7 @@ from mpi_match.cli.options import (
     journal_option,
     placement_option,
     results_option,
+    route_option,
     schedule_option,
     share_gpus_option,
 )
@@ -62,8 +63,8 @@ output_option = click.option(
 )
 
 _LAUNCH_OPTIONS = (
-    *(schedule_option, placement_option, groups_option, feed_option, results_option, credits_option, journal_option),
-    *(share_gpus_option, mpirun_flags_option, under_option, directory_option),
+    *(schedule_option, placement_option, groups_option, route_option, feed_option, results_option, credits_option),
+    *(journal_option, share_gpus_option, mpirun_flags_option, under_option, directory_option),
 )
 
 

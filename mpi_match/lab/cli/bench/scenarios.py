@@ -52,6 +52,7 @@ _OF_RUNS = (
     "schedule",
     "placement",
     "groups",
+    "route",
     "feed",
     "results",
     "credits",
@@ -268,8 +269,9 @@ def bench(
         mpi-match bench --rules sigma/rules --language sigma --events events.jsonl --threads 1
 
     With --scaling, runs of a master and workers are launched and measured, from events on disk to answers on disk: strong
-    (the same events in total) and weak (the same number for each worker).  --schedule, --placement, --groups, --feed,
-    --results, --credits, --journal and --share-gpus are as in `run`; a worker has the same number of threads in every run.
+    (the same events in total) and weak (the same number for each worker).  --schedule, --placement, --groups, --route,
+    --feed, --results, --credits, --journal and --share-gpus are as in `run`; a worker has the same number of threads in
+    every run.
 
     One JSON line for each result on standard output, with machine, commit and command; a table for people on standard error.
     A wrong answer ends the measurement with exit code 1.

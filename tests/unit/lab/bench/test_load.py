@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mpi_match.cli.main import commands
+from mpi_match.lab.bench import load
 from mpi_match.lab.bench.engines import BenchOptions
 from mpi_match.lab.bench.load import knee_of, load_table, measure_load, offered_shares
 from mpi_match.model import Json
@@ -9,7 +17,7 @@ from mpi_match.model import Json
 
 def at(share: float | None, served: float, p99: float) -> Json:
     latency = {"p50": p99 / 2, "p99": p99, "p99.9": 2 * p99}
-    return {"share": share, "rate": 1000 * (share or 1), "events_per_s": served, "latency_us": latency, "is_knee": False}
+    return {"share": share, "rate": 1000 * (share or 1), "events_per_s": served, "latency_us": latency}
 
 
 def test_the_knee_has_the_most_events_for_its_latency() -> None:
@@ -24,8 +32,27 @@ def test_an_engine_is_measured_at_shares_of_the_rate_that_it_serves() -> None:
     closed, *offered = measure_load("sff", "ccm-strings", options, shares=(0.2, 0.5))
     assert (closed["share"], "rate" in closed) == (None, False)
     assert [record["rate"] for record in offered] == [share * closed["events_per_s"] for share in (0.2, 0.5)]
-    assert sum(record["is_knee"] for record in offered) == 1
     assert sum(line.endswith("knee") for line in load_table([closed, *offered]).splitlines()) == 1
+
+
+def test_a_load_is_given_as_soon_as_it_is_measured(tmp_path: Path) -> None:
+    """An interruption leaves the records of the loads before, in the file and on standard output."""
+    measured: list[Json] = []
+
+    def interrupted(*_: object, **__: object) -> list[Json]:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(at(None, 1000.0, 1))
+        return [measured[-1]]
+
+    for to in (["-o", str(tmp_path / "load.jsonl")], []):
+        measured.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(load, "compare", interrupted)
+            done = CliRunner().invoke(commands, ["bench", "load", "ccm", "--filters", "20", "--events", "30", *to])
+        assert done.exit_code != 0
+        lines = (tmp_path / "load.jsonl").read_text(encoding="utf-8") if to else done.stdout
+        assert [json.loads(line)["share"] for line in lines.splitlines()] == [None, 0.1]
 
 
 def test_loads_grow_until_one_is_not_served() -> None:

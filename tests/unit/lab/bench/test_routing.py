@@ -1,41 +1,47 @@
-"""Routing of events to shards: nothing is lost, and what is left out follows from how filters are divided."""
+"""Routing measured against broadcast: what is left out, sent and matched, and that a lost answer is noticed."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mpi_match.lab.bench import routing
+from mpi_match.cluster.distribution.routing import Router
+from mpi_match.events.batch import EventBatch
 from mpi_match.lab.bench.engines import WrongAnswer
-from mpi_match.lab.bench.routing import measure_routing
+from mpi_match.lab.bench.routing import RoutingPlan, measure_routing
 from mpi_match.lab.workloads.parameters import with_parameters
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Json
 
 
-def shares(scenario: str, n_filters: int) -> dict[tuple[str, int], Json]:
+def measured(scenario: str, n_filters: int, directory: Path, engine: str = "keyed") -> dict[tuple[int, str], Json]:
     names = {"names": "500"} if scenario == "tagmatch" else {}
     drawn = with_parameters(SCENARIOS[scenario], {"filters": str(n_filters), **names})
-    found = measure_routing(drawn, 300, (2, 16))
-    return {(each["order"], each["shards"]): each for each in found}
+    plan = RoutingPlan(drawn, 300, batch=128, n_shards=(2, 16), engine=engine, repetitions=1)
+    return {(each["shards"], each["how"]): each for found in measure_routing(plan, directory) for each in found}
 
 
-def test_what_is_left_out_depends_on_how_filters_are_divided() -> None:
-    ccm = shares("ccm", 8_000)
-    assert {order for order, _ in ccm} == {"interface", "feature"}
-    assert ccm["interface", 16]["left_out"] < 0.2
-    assert 0.6 < ccm["feature", 16]["left_out"] <= ccm["feature", 16]["no_answer"]
-    assert ccm["feature", 2]["busiest"] > ccm["feature", 16]["busiest"]
-    clcb = shares("clcb", 5_000)
-    assert clcb["place", 16]["left_out"] > 0.9
+@pytest.mark.parametrize(("scenario", "least"), [("clcb", 0.85), ("ccm", 0.5), ("tagmatch", 0.5)])
+def test_routing_sends_less_than_a_broadcast(scenario: str, least: float, tmp_path: Path) -> None:
+    found = measured(scenario, 5000, tmp_path)
+    assert set(found) == {(n, how) for n in (2, 16) for how in ("broadcast", "route")}
+    for n in (2, 16):
+        sent, routed = found[n, "broadcast"], found[n, "route"]
+        assert (sent["left_out"], sent["busiest"]) == (0, 1)
+        assert 0 <= routed["left_out"] <= routed["no_answer"] <= 1
+        assert routed["busiest"] >= 1 - routed["left_out"]
+        assert min(each[name] for each in (sent, routed) for name in ("divide_s", "master_us", "workers_us")) > 0
+    assert found[16, "route"]["left_out"] > least
+    assert found[16, "broadcast"]["bytes_per_event"] == 8 * found[2, "broadcast"]["bytes_per_event"]
+    assert found[16, "route"]["bytes_per_event"] < 0.7 * found[16, "broadcast"]["bytes_per_event"]
 
 
-@pytest.mark.parametrize("scenario", ["ccm-strings", "stock", "tagmatch"])
-def test_no_answer_is_lost(scenario: str) -> None:
-    assert all(each["left_out"] <= each["no_answer"] for each in shares(scenario, 1_000).values())
+def test_a_lost_answer_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(router: Router, batch: EventBatch) -> np.ndarray:
+        return np.zeros(batch.n_events, np.uint64)
 
-
-def test_a_lost_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "by_features", lambda rarest, shard, events: np.zeros(len(events.offsets) - 1, np.uint64))
-    with pytest.raises(WrongAnswer, match="loses an answer"):
-        shares("tagmatch", 500)
+    monkeypatch.setattr(Router, "shards", nowhere)
+    with pytest.raises(WrongAnswer, match="the shards' answers are not those of the whole table"):
+        measured("tagmatch", 500, tmp_path)

@@ -18,7 +18,7 @@ from mpi_match.table.kinds import IS_KIND, KIND_OF_PRESENCE, OP_MASK, typed_form
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.virtual_names import part_places
 
-CELLS = 64
+ROUTED_CELLS = 64
 """Cells along each side of the plane."""
 _CELL_BITS = 6
 _EQUAL, _ATOM, _ABSENT = int(Form.EQUAL), int(Form.ATOM), int(Form.ABSENT)
@@ -50,7 +50,7 @@ class Accesses(NamedTuple):
     hi: Array
 
 
-class Cells(NamedTuple):
+class PlaneCells(NamedTuple):
     """Equal cells of a plane: cell (0, 0) begins at (`x`, `y`), and `scale` is the number of cells along a unit of length.
     Places beyond belong to the cells at the border."""
 
@@ -115,28 +115,30 @@ def _choose(
         row = end
 
 
-def cells_of(circles: Array) -> Cells:
+def cells_of(circles: Array) -> PlaneCells:
     """Cells over the centres of circles f64[n, 3]; one cell where these are too far apart to be told apart."""
     if not len(circles):
-        return Cells(0.0, 0.0, 0.0)
+        return PlaneCells(0.0, 0.0, 0.0)
     low, high = circles[:, :2].min(axis=0), circles[:, :2].max(axis=0)
     with np.errstate(over="ignore"):
-        scale = CELLS / span if (span := float((high - low).max())) > CELLS * np.finfo(np.float64).tiny else 0.0
-    return Cells(float(low[0]), float(low[1]), scale if np.isfinite(scale) else 0.0)
+        scale = (
+            ROUTED_CELLS / span if (span := float((high - low).max())) > ROUTED_CELLS * np.finfo(np.float64).tiny else 0.0
+        )
+    return PlaneCells(float(low[0]), float(low[1]), scale)
 
 
 @jit
-def cell_of(cells: Cells, x: float, y: float) -> int:
-    """The cell of a place: row times CELLS plus column.  Neither grows less when x or y grow, rounding included."""
+def cell_of(cells: PlaneCells, x: float, y: float) -> int:
+    """The cell of a place: row times ROUTED_CELLS plus column.  Neither grows less when x or y grow, rounding included."""
     if not cells.scale > 0:
         return 0
     column, row = (x - cells.x) * cells.scale, (y - cells.y) * cells.scale
-    column, row = min(max(column, 0.0), CELLS - 1.0), min(max(row, 0.0), CELLS - 1.0)
-    return int(row) * CELLS + int(column)
+    column, row = min(max(column, 0.0), ROUTED_CELLS - 1.0), min(max(row, 0.0), ROUTED_CELLS - 1.0)
+    return int(row) * ROUTED_CELLS + int(column)
 
 
 @jit
-def along_curve(cells: Cells, circles: Array, found: Array) -> None:
+def along_curve(cells: PlaneCells, circles: Array, found: Array) -> None:
     """Fill i64[n]: positions of the centres of circles along a Z-shaped curve through the cells."""
     for i in range(len(circles)):
         cell, place = cell_of(cells, circles[i, 0], circles[i, 1]), 0

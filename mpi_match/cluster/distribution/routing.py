@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.cluster.distribution.access import CELLS, Accesses, Cells, cell_of, cells_of
+from mpi_match.cluster.distribution.access import ROUTED_CELLS, Accesses, PlaneCells, cell_of, cells_of
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.vectors import lowest_bit
 from mpi_match.events.batch import EventBatch, some_bytes, some_to_wire, unmarked
@@ -40,7 +40,7 @@ class Routes(NamedTuple):
     words           u64
     always, all     shards with a filter without an access constraint; the shards
     cells           see `Cells`
-    of_cells        u64[CELLS * CELLS]
+    of_cells        u64[ROUTED_CELLS * ROUTED_CELLS]
     elsewhere       shards with a filter without an area
     """
 
@@ -50,7 +50,7 @@ class Routes(NamedTuple):
     words: Array
     always: np.uint64
     all: np.uint64
-    cells: Cells
+    cells: PlaneCells
     of_cells: Array
     elsewhere: np.uint64
 
@@ -63,9 +63,9 @@ def routes_of(vocabulary: Vocabulary, shards: list[Array], accesses: Accesses, a
     n_codes = np.append(vocabulary.n_codes, np.ones(vocabulary.n_atoms, np.int64))
     coarse = _coarseness(n_codes, accesses)
     first = offsets_of((n_codes - 1 >> coarse) + 1)
-    words, of_cells = np.zeros(first[-1], np.uint64), np.zeros(CELLS * CELLS, np.uint64)
+    words, of_cells = np.zeros(first[-1], np.uint64), np.zeros(ROUTED_CELLS * ROUTED_CELLS, np.uint64)
     always = elsewhere = np.uint64(0)
-    steps, corners = np.empty(first[-1] + 1, np.int32), np.empty((CELLS + 1, CELLS + 1), np.int32)
+    steps, corners = np.empty(first[-1] + 1, np.int32), np.empty((ROUTED_CELLS + 1, ROUTED_CELLS + 1), np.int32)
     for shard, filters in enumerate(shards):
         bit = np.uint64(1 << shard)
         steps[:], corners[:] = 0, 0
@@ -76,7 +76,7 @@ def routes_of(vocabulary: Vocabulary, shards: list[Array], accesses: Accesses, a
         if len(mine) < len(filters):
             elsewhere |= bit
         _mark_cells(cells, circles[circle_of[mine]], corners)
-        of_cells[corners.cumsum(axis=0).cumsum(axis=1)[:CELLS, :CELLS].reshape(-1) > 0] |= bit
+        of_cells[corners.cumsum(axis=0).cumsum(axis=1)[:ROUTED_CELLS, :ROUTED_CELLS].reshape(-1) > 0] |= bit
     return Routes(
         shift=vocabulary.shift,
         first=first,
@@ -121,17 +121,17 @@ def _mark_codes(first: Array, coarse: Array, accesses: Accesses, filters: Array,
 
 
 @jit
-def _mark_cells(cells: Cells, circles: Array, corners: Array) -> None:
+def _mark_cells(cells: PlaneCells, circles: Array, corners: Array) -> None:
     """Add the squares around circles to `corners`, whose running sum in both directions is the number of circles of each
     cell.  Squares are a little larger, because engines round too."""
     for i in range(len(circles)):
         x, y, r = circles[i]
         wide = r + 1e-12 * (r + max(abs(x), abs(y))) + 1e-150
         low, high = cell_of(cells, x - wide, y - wide), cell_of(cells, x + wide, y + wide)
-        corners[low // CELLS, low % CELLS] += 1
-        corners[low // CELLS, high % CELLS + 1] -= 1
-        corners[high // CELLS + 1, low % CELLS] -= 1
-        corners[high // CELLS + 1, high % CELLS + 1] += 1
+        corners[low // ROUTED_CELLS, low % ROUTED_CELLS] += 1
+        corners[low // ROUTED_CELLS, high % ROUTED_CELLS + 1] -= 1
+        corners[high // ROUTED_CELLS + 1, low % ROUTED_CELLS] -= 1
+        corners[high // ROUTED_CELLS + 1, high % ROUTED_CELLS + 1] += 1
 
 
 @jit

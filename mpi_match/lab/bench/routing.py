@@ -33,7 +33,7 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import Json
 from mpi_match.table.table import Table
 
-JUDGED = 20
+JUDGED_FIRST = 20
 """Events whose answers are judged."""
 WAYS = ("broadcast", "route")
 
@@ -108,9 +108,9 @@ def measure_routing(
     events = plan.scenario.events(plan.n_events, plan.seed).encode(table.vocabulary)
     batches = [events[at : at + plan.batch] for at in range(0, plan.n_events, plan.batch)]
     expected = open_engine(plan.engine, table).match(events)
-    judged = expected.counts[:JUDGED].sum(dtype=np.int64)
-    first = open_engine("counting", table).match(events[:JUDGED])
-    right = np.array_equal(first.counts, expected.counts[:JUDGED]) and np.array_equal(first.ids, expected.ids[:judged])
+    judged = expected.counts[:JUDGED_FIRST].sum(dtype=np.int64)
+    first = open_engine("counting", table).match(events[:JUDGED_FIRST])
+    right = np.array_equal(first.counts, expected.counts[:JUDGED_FIRST]) and np.array_equal(first.ids, expected.ids[:judged])
     require(right, f"{plan.engine} gives a wrong answer")
     for n_shards in plan.n_shards:
         tell(f"{n_shards} shards")

@@ -39,7 +39,7 @@ class Routes(NamedTuple):
     first, coarse   i64[n_keys + 1], i64[n_keys]: code c of key k has `words[first[k] + (c >> coarse[k])]`
     words           u64
     always, all     shards with a filter without an access constraint; the shards
-    cells           see `Cells`
+    cells           see `PlaneCells`
     of_cells        u64[ROUTED_CELLS * ROUTED_CELLS]
     elsewhere       shards with a filter without an area
     """

@@ -68,8 +68,7 @@ class TextGroup(NamedTuple):
     first_bin, last_bin   the bins of their lengths, without the last one
     scratch               bytes of DECODED and of VIEWED
     atoms                 most atoms of a text
-    threads               most threads that read
-    spread                threads for each of them, which wait for one another where their texts differ
+    threads               most threads
     own_memory            1 if threads use their own memory, where what neighbours write in the same step lies side by side
     """
 
@@ -78,17 +77,15 @@ class TextGroup(NamedTuple):
     scratch: int
     atoms: int
     threads: int
-    spread: int
     own_memory: int
 
 
 _OWN_SCRATCH, _OWN_ATOMS = 2**12, 256
 TEXT_GROUPS = (
-    TextGroup(0, 12, _OWN_SCRATCH, _OWN_ATOMS, 2**16, 1, 1),
-    TextGroup(12, LENGTH_BINS, 2**15, 512, 2**13, 8, 0),
+    TextGroup(0, 12, _OWN_SCRATCH, _OWN_ATOMS, 2**16, 1),
+    TextGroup(12, LENGTH_BINS, 2**15, 512, 2**13, 0),
 )
-"""Texts of up to 2,047 bytes, and longer ones, for which a thread has more memory, and its warp to itself and three others:
-the threads of a warp wait for one another wherever their texts differ.  The groups are read at the same time."""
+"""Texts of up to 2,047 bytes, and longer ones, for which a thread has more memory.  The groups are read at the same time."""
 READ_BLOCK = WARP
 """Threads of a block that reads texts: a warp, so that one with long texts holds no place of others."""
 _TEXT_NAMES = 32
@@ -143,11 +140,7 @@ def read_texts_kernel(packed: str) -> Kernel:
         """
         work, counts = cuda.local.array(N_WORK_TABLES, np.int64), cuda.local.array(N_COUNTS, np.int64)
         deferred = cuda.local.array(DEFERRED_HEADER, np.int64)
-        n_readers = np.int64(cuda.gridDim.x * cuda.blockDim.x) // group.spread
         thread = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-        if thread % group.spread != 0:
-            return
-        thread //= group.spread
         fit = state[TEXTS_FOUND] <= state[TEXT_ROOM]  # otherwise they are not in order
         end: Any = given.bins[ENTRY_BINS * group.last_bin - 1] if fit else np.int64(0)
         begin: Any = given.bins[ENTRY_BINS * group.first_bin - 1] if group.first_bin > 0 and fit else np.int64(0)
@@ -184,7 +177,7 @@ def read_texts_kernel(packed: str) -> Kernel:
                 if place + n <= state[ARENA_ROOM]:
                     for i in range(n):
                         arena[place + i] = packed_type(attributes[i] if group.own_memory != 0 else given.memory[own + i])
-            k += n_readers
+            k += np.int64(cuda.gridDim.x * cuda.blockDim.x)
 
     return read_texts
 

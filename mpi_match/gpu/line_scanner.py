@@ -244,9 +244,8 @@ class GpuLineScanner:
         line_kernels.order_texts_kernel.bind((self._n_gather,), block, [texts, state, bins, order])(buffers.stream)
         for which, stream in reversed([*enumerate((buffers.stream, *buffers.beside))]):
             group = TEXT_GROUPS[which]
-            n_readers = min(group.threads, self._readers_of(8 * thread_words(group)), n_texts)
-            n_blocks = -(-n_readers * group.spread // READ_BLOCK)
-            memory = buffers.text_memory(which, n_blocks * READ_BLOCK // group.spread)
+            n_blocks = -(-min(group.threads, self._readers_of(8 * thread_words(group)), n_texts) // READ_BLOCK)
+            memory = buffers.text_memory(which, n_blocks * READ_BLOCK)
             tables = TextTables(self._tables.address, texts, texts.address, order, bins, memory, memory.address)
             if stream is not buffers.stream:
                 stream.wait(buffers.in_order.record(buffers.stream))

@@ -12,7 +12,6 @@ from event_lines import BAD, BLANK, FORM, GOOD, JUDGED_GOOD, NAMED_LATER, VOCABU
 from plain_event_lines import OF_NUMBERS, integers_among_many_operands, is_row, nearly_plain_lines, plain_line
 
 from mpi_match.gpu import line_kernels, line_scanner
-from mpi_match.gpu.deferred_texts import TEXT_GROUPS, TextGroup
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.line_scanner import GpuLineScanner, GpuRows
 from mpi_match.ingest.files.blocks import LineBlock
@@ -130,14 +129,9 @@ def test_rows_of_many_atoms() -> None:
     assert rows.widest > 20
 
 
-_SPREAD = tuple(group._replace(spread=4) for group in TEXT_GROUPS)
-
-
 @pytest.mark.parametrize("form", [PLAIN, FORM])
-@pytest.mark.parametrize("groups", [TEXT_GROUPS, _SPREAD], ids=["default", "spread"])
-def test_deferred_texts(groups: tuple[TextGroup, ...], form: EventForm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deferred_texts(form: EventForm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts that other threads read give the attributes that one thread finds; a text that is not certain flags its row."""
-    monkeypatch.setattr(line_scanner, "TEXT_GROUPS", groups)
     lines = [*GOOD, *mutated_lines(60, seed=9), *MORE, *log_lines(20, seed=1), *UNCERTAIN]
     rows = scanned(lines, form, OF_TEXTS.vocabulary, 0.04, defers=True)
     assert rows.n_rows > 100

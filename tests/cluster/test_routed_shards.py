@@ -25,6 +25,8 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.matches.matches import Matches
+from mpi_match.storage import StorageError, Writer
+from mpi_match.table import range_reader
 from mpi_match.table.table import Table
 
 
@@ -99,6 +101,15 @@ def test_neighbouring_codes_may_share_a_word(most: int, tmp_path: Path, monkeypa
     check(table, Events.of(events).encode(table.vocabulary), tmp_path, 4)
 
 
+def test_filters_of_a_large_table_whose_work_is_sampled_are_divided_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "MOST_GRAINS", 16)
+    filters, events = random_subscriptions(7, replace(SHAPES["areas"], n_filters=250, n_events=80))
+    table = Table.from_filters(filters)
+    check(table, Events.of(events).encode(table.vocabulary), tmp_path, 4)
+
+
 @pytest.mark.parametrize("scale", [0.0, 1e-310, 1e-160, 1e-9, 1e9, 1e150, 1e300])
 def test_areas_of_any_size_are_routed(scale: float, tmp_path: Path) -> None:
     """Events lie on the circles and beside them."""
@@ -157,6 +168,26 @@ def test_attributes_beyond_the_vocabulary_go_everywhere(tmp_path: Path) -> None:
     with division:
         batch = EventBatch(np.arange(5, dtype=np.uint32), wrong, None, table.vocabulary.fingerprint)
         assert router.shards(batch).tolist() == [7] * 4
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong"), [("lo", 2**31), ("hi", 2**31), ("hi", 0), ("filter", 2**32 - 1), ("kind", 255), ("kind", 0x1A)]
+)
+def test_a_table_with_wrong_constraints_is_refused_when_a_shard_is_read(column: str, wrong: int, tmp_path: Path) -> None:
+    """Dividing it neither fails nor reads or writes beyond its arrays."""
+    filters, _ = random_subscriptions(7, replace(SHAPES["every type"], n_filters=250, n_events=1))
+    table, path = Table.from_filters(filters), tmp_path / "wrong.h5"
+    with Writer(path, "table") as writer:
+        for name, count in table.counts().items():
+            writer.attribute(name, count)
+        for name, array in table.arrays():
+            values = array.copy()
+            if name == f"constraints/{column}":
+                values[::3] = wrong
+            writer.array(name, values)
+    options = RunOptions(path, path, path, placement="shard", route=True, engine="keyed")
+    with Division(options, 3) as division, pytest.raises(StorageError, match="is not a valid table"):
+        _ = [division.read(part) for part in division.parts]
 
 
 def test_a_batch_of_some_events_knows_all_of_them_and_is_refused_cut_short(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def curves(records: Sequence[Record]) -> Iterator[list[Record]]:
     loads = [record for record in records if record["what"] in ("load", "run load")]
     firsts = [number for number, record in enumerate(loads) if record["share"] is None]
     for first, stop in pairwise([*firsts, len(loads)]):
-        yield loads[first:stop]
+        if stop > first + 1:
+            yield loads[first:stop]
 
 
 def _printed(lines: Sequence[Record]) -> Iterator[Record]:

@@ -99,7 +99,7 @@ def _choose(
             f = np.int64(filter_id[r])
             if (
                 f >= len(least)
-                or (is_interval and hi[r] >= n_codes[name])
+                or (is_interval and not lo[r] <= hi[r] < n_codes[name])
                 or (is_atom and atoms[name] + lo[r] >= len(n_codes))
             ):
                 continue  # a fault of the file, which is detected when its ranges are read

@@ -193,7 +193,8 @@ def test_a_table_with_wrong_constraints_is_refused_when_a_shard_is_read(column: 
 def test_a_batch_of_some_events_knows_all_of_them_and_is_refused_cut_short(tmp_path: Path) -> None:
     drawn = SCENARIOS["clcb"].scaled(5000)
     table = Table.from_subscriptions(drawn.subscriptions())
-    batch = drawn.events(50).encode(table.vocabulary)
+    signatures = np.arange(150, dtype=np.uint64).reshape(50, 3)
+    batch = replace(drawn.events(50).encode(table.vocabulary), signatures=signatures)
     division, router = routed(table, tmp_path, 2)
     with division:
         shards, wires = router.shards(batch), wires_of(router, batch)
@@ -209,6 +210,8 @@ def test_a_batch_of_some_events_knows_all_of_them_and_is_refused_cut_short(tmp_p
         assert received.rejected is not None
         assert received.rejected.tolist() == np.setdiff1d(np.arange(50), here).tolist()
         assert np.array_equal(received.attributes, batch.picked(here).attributes)
+        assert received.accepted.signatures is not None
+        assert np.array_equal(received.accepted.signatures, signatures[here])
         places = np.full((50, 2), np.nan)
         places[here] = batch.location[here]
         assert received.location is not None

@@ -166,6 +166,11 @@ class Engine(ABC):
 
         return extended(batch, found.offsets, found.ids, attribute_of)
 
+    def placed(self, batch: EventBatch) -> EventBatch:
+        """The batch, without rejected rows, where matching it several times takes least: on the engine's GPU, if it reads
+        batches there."""
+        return batch
+
     def update(self, changes: Changes) -> None:
         """Apply changes in order.  Every later `match` sees them; batches already begun do not.
 
@@ -277,7 +282,7 @@ def matching(find: Callable[[Any, EventBatch, Any, bool], Answer]) -> Callable[.
         except AttributeError:
             raise not_a_batch(batch) from None
         if rejected is not None:
-            return match(engine, batch.accepted, filters=filters).with_rejected(rejected)
+            return _with_rejected(match(engine, batch.accepted, filters=filters), rejected)
         check_batch(engine._table, batch)
         sets: Any = engine._sharing
         while True:
@@ -308,8 +313,7 @@ def in_turn(take: Callable[[Any, EventBatch, bool], Answer]) -> Callable[..., An
         except AttributeError:
             raise not_a_batch(batch) from None
         if rejected is not None:
-            found = taking(engine, batch.accepted, filters=filters)
-            return found.with_rejected(rejected) if isinstance(found, Matches) else _Apart(found, rejected)
+            return _with_rejected(taking(engine, batch.accepted, filters=filters), rejected)
         check_batch(engine._table, batch)
         turns: Any = engine._sharing
         return turns.take(engine, take, batch, filters)
@@ -327,6 +331,11 @@ def updating(apply: Callable[[Any, Changes], None]) -> Callable[[Any, Changes], 
         sharing.update(engine, apply, changes)
 
     return update
+
+
+def _with_rejected(found: Matches | Pending, rejected: Array) -> Matches | Pending:
+    """The answer, or a begun batch, with answers for rejected rows."""
+    return found.with_rejected(rejected) if isinstance(found, Matches) else _Apart(found, rejected)
 
 
 class _Apart(NamedTuple):

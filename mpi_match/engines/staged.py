@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 STAGED_TOGETHER = 2**13
 """Events on the host that are matched together in all stages: their attributes with those for parts, hundreds an event with
 some rules, stay in memory that is used again, where fresh memory would take longer than matching."""
+PLACED_TOGETHER = 2**20
+"""Events on the host that are copied to a GPU together, where all stages read them; STAGED_TOGETHER or fewer are not."""
 _NO_STAGE, _FOR_ALL = -1, MAX_CONDITION_DEPTH + 2
 """The numbers that stand for the stage of visible interfaces, and for changes that concern every stage."""
 _CIRCLE = "the parts of the table's conditions ask for each other in a circle; compile it again"
@@ -77,8 +79,11 @@ class StagedEngine(Engine):
             return self._begin_slice(batch, filters)
         if len(batch) <= STAGED_TOGETHER:
             return ended(self._begin_slice(batch, filters))
-        starts = range(0, len(batch), STAGED_TOGETHER)
-        return Matches.concat([ended(self._begin_slice(batch[at : at + STAGED_TOGETHER], filters)) for at in starts])
+        together, engine = STAGED_TOGETHER if self.gpu is None else PLACED_TOGETHER, self._last.engine
+        if len(batch) <= together:
+            return self._begin_slice(engine.placed(batch), filters)
+        slices = (batch[at : at + together] for at in range(0, len(batch), together))
+        return Matches.concat([ended(self._begin_slice(engine.placed(each), filters)) for each in slices])
 
     def _begin_slice(self, batch: EventBatch, filters: bool) -> Matches | Pending:
         for each in self._parts:

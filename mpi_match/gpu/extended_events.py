@@ -1,4 +1,4 @@
-"""Adds attributes to the events of a batch that is on a GPU, as `events.extended` does on CPUs."""
+"""Adds attributes to the events of a batch that is on a GPU, as `events.extended` does on CPUs; and copies batches there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_batch import EventsOnGpu, GpuBatch
 from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Kernel, cuda, kernel
 from mpi_match.matches.matches import Matches
@@ -56,7 +57,8 @@ def extend_kernel(packed: str, id_type: str) -> Kernel:
 
 
 class EventExtender:
-    """Extends batches on a GPU whose attributes have dtype `packed`.  Any number of threads may use it."""
+    """Extends batches on a GPU, and copies batches to it; their attributes have dtype `packed`.  Any number of threads may
+    use it."""
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
         self._gpu, self._packed, self._stream = gpu, packed, gpu.stream()
@@ -70,12 +72,7 @@ class EventExtender:
         if known is not attribute_of:
             on_gpu = self._gpu.upload(attribute_of.astype(self._packed, copy=False))
             self._attribute_of = attribute_of, on_gpu
-        try:
-            memory = self._free.popleft()
-        except IndexError:
-            memory = _Memory(self._gpu, self._packed)
-        lease = _Lease()
-        weakref.finalize(lease, self._free.append, memory).atexit = False
+        memory, lease = self._leased()
         bounds = batch.bounds + found.offsets
         ids = memory.ids[found.ids.dtype].array(max(len(found.ids), 1))
         offsets, joint = memory.offsets.array(n + 1), memory.attributes.array(int(bounds[-1]))
@@ -89,12 +86,36 @@ class EventExtender:
         extended = EventsOnGpu(n, offsets, joint, events.location, (lease, events.kept))
         return GpuBatch(extended, int(np.diff(bounds).max(initial=0)), stream, batch.fingerprint)
 
+    def placed(self, batch: EventBatch) -> GpuBatch:
+        """A copy on the GPU of a batch without rejected rows."""
+        (memory, lease), n, location = self._leased(), len(batch), batch.location
+        offsets, attributes = memory.offsets.array(n + 1), memory.attributes.array(max(batch.n_attributes, 1))
+        self._stream.copy_in(offsets, np.ascontiguousarray(batch.offsets))
+        self._stream.copy_in(attributes, np.ascontiguousarray(batch.attributes))
+        place = None if location is None else memory.location.array(2 * n)
+        if location is not None and place is not None:
+            self._stream.copy_in(place, np.ascontiguousarray(location))
+        self._stream.synchronize()
+        events = EventsOnGpu(n, offsets, attributes.part(0, batch.n_attributes), place, lease)
+        return GpuBatch(events, batch.widest, self._stream, batch.fingerprint)
+
+    def _leased(self) -> tuple[_Memory, _Lease]:
+        """Memory that is not reused while the lease exists."""
+        try:
+            memory = self._free.popleft()
+        except IndexError:
+            memory = _Memory(self._gpu, self._packed)
+        lease = _Lease()
+        weakref.finalize(lease, self._free.append, memory).atexit = False
+        return memory, lease
+
 
 class _Memory:
     """Memory for the events of a batch, and the ids that they are extended by."""
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
         self.offsets, self.attributes = gpu.buffer(np.uint32), gpu.buffer(packed)
+        self.location = gpu.buffer(np.float64)
         self.ids = {np.dtype(name): gpu.buffer(name) for name in ("uint8", "uint16", "uint32")}
 
 

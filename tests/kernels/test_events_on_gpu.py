@@ -17,8 +17,9 @@ from mpi_match.cluster.distribution.event_source import OrderSource, ScannedSour
 from mpi_match.cluster.options import RunOptions
 from mpi_match.commands import scan_ahead
 from mpi_match.commands.match import MatchOptions, match_rows
-from mpi_match.engines import Engine, open_engine
+from mpi_match.engines import Engine, open_engine, staged
 from mpi_match.engines.base import match_all
+from mpi_match.engines.keyed.cuda import KeyedCuda
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import event_scanner
 from mpi_match.gpu.event_batch import GpuBatch
@@ -49,6 +50,7 @@ CONDITIONS: list[dict[str, Any]] = [
     {"interface": "b", "where": {"not": {"or": [["temp", "=", 2], ["city", "contains", "Mil"]]}}},
     {"interface": "c", "where": {"or": [["city", "suffix", "lan"], {"and": [["on", "exists"], {"not": ["temp", ">", 3]}]}]}},
 ]
+LOCATED: dict[str, Any] = {"interface": "d", "where": {"or": [["temp", ">", 1], ["on", "absent"]]}, "area": [9.0, 45.0, 1.0]}
 
 
 @pytest.mark.parametrize("filters", [False, True])
@@ -71,6 +73,31 @@ def test_conditions_are_matched_where_the_events_are(filters: bool, added: bool)
     begun = on_gpu.begin(found.batch, filters=filters)
     assert not isinstance(begun, Matches)
     assert begun.end() == on_gpu.match(found.batch, filters=filters) == on_cpu.match(expected.batch, filters=filters)
+
+
+@pytest.mark.parametrize("together", [7, 2**20])
+@pytest.mark.parametrize("filters", [False, True])
+def test_conditions_of_events_on_the_host(filters: bool, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are copied to the GPU for all stages."""
+    monkeypatch.setattr(staged, "STAGED_TOGETHER", 3)
+    monkeypatch.setattr(staged, "PLACED_TOGETHER", together)
+    placed, place = [], KeyedCuda.placed
+
+    def noted(self: KeyedCuda, batch: EventBatch) -> EventBatch:
+        placed.append(place(self, batch))
+        return placed[-1]
+
+    monkeypatch.setattr(KeyedCuda, "placed", noted)
+    table = Table.from_filters([each for row in (*CONDITIONS, LOCATED) for each in subscription_filters(row)])
+    on_gpu, on_cpu = (open_engine(name, table) for name in ("keyed_cuda", "keyed"))
+    lines = [line for line in GOOD for _ in range(2)] + BAD
+    batch = EventScanner(table.vocabulary, FORM).scan(block(lines), []).batch
+    assert batch.rejected is not None
+    assert batch.has_location
+    for each in (batch, batch[5:], batch[: len(GOOD)]):
+        assert on_gpu.match(each, filters=filters) == on_cpu.match(each, filters=filters)
+    assert len(placed) >= 3
+    assert all(isinstance(each, GpuBatch) for each in placed)
 
 
 @pytest.fixture(scope="module")

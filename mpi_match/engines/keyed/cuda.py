@@ -217,6 +217,12 @@ class KeyedCuda(Engine):
         self._gpu.make_current()
         return self._extender.extended(batch, found, attribute_of)
 
+    def placed(self, batch: EventBatch) -> EventBatch:
+        if isinstance(batch, GpuBatch):
+            return batch
+        self._gpu.make_current()
+        return self._extender.placed(batch)
+
     def host_memory(self, n_bytes: int) -> Array:
         if n_bytes < LEAST_GPU_BYTES:
             return np.empty(n_bytes, np.uint8)

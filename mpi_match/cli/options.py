@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
@@ -17,9 +17,6 @@ from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
 from mpi_match.ingest.rows.row_files import STDOUT as STDOUT
 from mpi_match.languages.registry import LANGUAGES
 from mpi_match.model import Json
-
-if TYPE_CHECKING:
-    pass
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_FILTERS = 2**32 - 1

@@ -80,6 +80,7 @@ class Engine(ABC):
         compiles        True for an engine with CPU code that is compiled at the first call (`prewarm`)
         n_functions     approximate number of functions that this compiles, for a progress bar
         serves_parts    the reason why it cannot be an engine of `staged`; None for one that serves `exists` and `absent`
+        places          True if `placed` copies batches to a GPU
 
     Instance attributes:
         name      its name in the registry
@@ -93,6 +94,7 @@ class Engine(ABC):
     compiles: ClassVar[bool] = False
     n_functions: ClassVar[int] = 10
     serves_parts: ClassVar[str | None] = None
+    places: ClassVar[bool] = False
 
     name: str
     device: str
@@ -167,8 +169,8 @@ class Engine(ABC):
         return extended(batch, found.offsets, found.ids, attribute_of)
 
     def placed(self, batch: EventBatch) -> EventBatch:
-        """The batch, without rejected rows, where matching it several times takes least: on the engine's GPU, if it reads
-        batches there."""
+        """The batch, without rejected rows, on the GPU of an engine that `places` batches there to match them several times;
+        on the host for others."""
         return batch
 
     def update(self, changes: Changes) -> None:

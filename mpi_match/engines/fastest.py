@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mpi_match.arrays.csr import Array
 from mpi_match.engines.base import Engine, Pending, SeveralEngines, not_a_batch
@@ -24,9 +24,6 @@ from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.humanize import seconds
 from mpi_match.matches.matches import Matches
-
-if TYPE_CHECKING:
-    pass  # loads Numba
 
 log = logging.getLogger(__name__)
 

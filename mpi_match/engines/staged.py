@@ -79,7 +79,8 @@ class StagedEngine(Engine):
             return self._begin_slice(batch, filters)
         if len(batch) <= STAGED_TOGETHER:
             return ended(self._begin_slice(batch, filters))
-        together, engine = STAGED_TOGETHER if self.gpu is None else PLACED_TOGETHER, self._last.engine
+        engine = self._last.engine
+        together = PLACED_TOGETHER if engine.places else STAGED_TOGETHER
         if len(batch) <= together:
             return self._begin_slice(engine.placed(batch), filters)
         slices = (batch[at : at + together] for at in range(0, len(batch), together))

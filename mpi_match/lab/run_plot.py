@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from mpi_match.humanize import plural
 from mpi_match.lab.figure import COLOURS, HATCHES, PAGE, drawing, engineering
 from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
-
-if TYPE_CHECKING:
-    pass
 
 FEWEST, MOST, BATCHES = 8, 80, 3
 """A run is drawn in FEWEST to MOST intervals, long enough for BATCHES batches of a worker on average; shorter ones would

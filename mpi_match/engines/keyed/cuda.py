@@ -86,7 +86,7 @@ class KeyedCuda(Engine):
     """
 
     name = "keyed_cuda"
-    takes_changes = compiles = True
+    takes_changes = compiles = places = True
     _sharing: Turns
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:

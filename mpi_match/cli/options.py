@@ -255,7 +255,8 @@ groups_option = click.option("--groups", type=click.IntRange(1), help="Groups of
 route_option = click.option(
     "--route",
     is_flag=True,
-    help="Divide filters by what they ask for, and send an event only to the shards that it can match.",
+    help="With --placement shard or hybrid and an event table: divide filters by what they ask for, and send an event only "
+    "to the shards that it can match.",
 )
 feed_option = click.option(
     "--feed",

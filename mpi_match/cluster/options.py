@@ -12,7 +12,7 @@ from mpi_match.errors import MpiMatchError, OptionError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.files.listen import Limits
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
-from mpi_match.ingest.rows.row_files import STDIN, STDOUT
+from mpi_match.ingest.rows.row_files import STDIN, STDOUT, is_compiled
 from mpi_match.monitor.status import RunStatus
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class RunOptions:
             self._check_files()
 
     def _check_routed(self) -> None:
-        """Raise ClusterError for an option that does not go with `route`."""
+        """Raise ClusterError for an option, or events, that do not go with `route`."""
         refused = {
             "--placement replicate, where every worker has all filters; use --placement shard": self.placement
             == "replicate",
@@ -199,6 +199,12 @@ class RunOptions:
         for why, is_given in refused.items():
             if is_given:
                 raise ClusterError(f"--route does not go with {why}", ExitCode.USAGE)
+        if self.events.exists() and not is_compiled(self.events):
+            raise ClusterError(
+                f"{self.events}: is not an event table, and workers encode its rows, so the master cannot tell which "
+                "shards they match; compile it (`mpi-match compile events`), or leave out --route",
+                ExitCode.USAGE,
+            )
 
     def _check_files(self) -> None:
         """Raise ClusterError for files that do not go with a run that ends."""

@@ -120,12 +120,6 @@ class RunFiles:
                     "--rejects and --strict are for files of rows",
                     ExitCode.USAGE,
                 )
-            if not isinstance(events, EventTable) and options.route:
-                raise ClusterError(
-                    f"{options.events}: is not an event table, and workers encode its rows, so the master cannot tell which "
-                    "shards they match; compile it (`mpi-match compile events`), or leave out --route",
-                    ExitCode.USAGE,
-                )
             if not isinstance(events, EventTable) and events.packed and options.feed == "file":
                 raise ClusterError(
                     f"{options.events}: packed files, CSV and pipes are read by the master; "

@@ -14,6 +14,7 @@ from mpirun import DRIVER, FLAGS, MPIRUN, TESTS, alone, execute, launch, needs_m
 from run_inputs import Inputs, leftovers, plain_events
 
 from mpi_match.cluster import ClusterError, RunOptions
+from mpi_match.cluster.run_files import RunFiles
 from mpi_match.events.event_table import save_events
 from mpi_match.table.table import Table
 
@@ -102,6 +103,17 @@ def test_a_run_that_cannot_start_is_one_line(options: str, code: int, words: str
 def test_options_out_of_range_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=re.escape(words)) as caught:
         RunOptions(tmp_path / "table.h5", tmp_path / "events.h5", tmp_path / "matches.h5", **options).check()
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("events", ["rows.jsonl", "directory"])
+def test_rows_are_not_routed_which_is_told_before_the_table_is_divided(events: str, tmp_path: Path) -> None:
+    """A large table takes minutes to divide."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
+    options = RunOptions(tmp_path / "table.h5", tmp_path / events, tmp_path / "matches.h5", placement="shard", route=True)
+    with pytest.raises(ClusterError, match=f"{events}: is not an event table") as caught, RunFiles(options, 2):
+        pass
     assert caught.value.exit_code == 2
 
 

@@ -159,6 +159,19 @@ def test_sixty_four_shards_are_told_apart_and_more_are_refused(tmp_path: Path) -
         routed(table, tmp_path, 65)
 
 
+@pytest.mark.parametrize(("how", "n_workers"), [({"placement": "shard"}, 1), ({"placement": "hybrid", "groups": 2}, 2)])
+def test_a_run_whose_groups_are_one_worker_each_says_that_nothing_is_routed(
+    how: dict[str, Any], n_workers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "table.h5"
+    make_table([{"interface": "i", "constraints": [["n", "=", 1]]}]).save(path)
+    with Division(RunOptions(path, path, path, route=True, **how), n_workers) as division:
+        assert division.routes is None
+    assert [each.getMessage() for each in caplog.records] == [
+        "--route saves nothing: a group of one worker has all filters and gets every event"
+    ]
+
+
 def test_attributes_beyond_the_vocabulary_go_everywhere(tmp_path: Path) -> None:
     """Engines report such a batch; routing neither fails nor reads beyond its words."""
     table = make_table([{"interface": f"i{i}", "constraints": [["n", "=", i]]} for i in range(20)])

@@ -139,19 +139,22 @@ def cell_of(cells: PlaneCells, x: float, y: float) -> int:
 
 @jit
 def along_curve(cells: PlaneCells, circles: Array, found: Array) -> None:
-    """Fill i64[n]: positions of the centres of circles along a Z-shaped curve through the cells."""
+    """Fill `found` i64[n] with the positions of the centres of circles f64[n, 3] along a Z-shaped curve through the
+    cells."""
     for i in range(len(circles)):
-        cell, place = cell_of(cells, circles[i, 0], circles[i, 1]), 0
+        cell, position = cell_of(cells, circles[i, 0], circles[i, 1]), 0
         for bit in range(_CELL_BITS):
-            place |= (cell >> bit & 1) << 2 * bit | (cell >> (_CELL_BITS + bit) & 1) << 2 * bit + 1
-        found[i] = place
+            position |= (cell >> bit & 1) << 2 * bit | (cell >> (_CELL_BITS + bit) & 1) << 2 * bit + 1
+        found[i] = position
 
 
 def order_of(accesses: Accesses, has_area: Array, circles: Array) -> Array:
-    """i64[n]: the filters in the order in which they are cut into shards: without an area by access, with one by place."""
-    place = np.full(len(has_area), _NONE)
-    curve = np.empty(len(circles), np.int64)
-    along_curve(cells_of(circles), circles, curve)
-    place[has_area] = curve
-    found: Array = np.lexsort((accesses.lo, accesses.key, place))
+    """i64[n]: the filters in the order in which they are cut into shards: without an area by access, with one by place.
+
+    Parameters: `has_area` bool[n], and the areas f64[k, 3] of the k filters that have one.
+    """
+    position, along = np.full(len(has_area), _NONE), np.empty(len(circles), np.int64)
+    along_curve(cells_of(circles), circles, along)
+    position[has_area] = along
+    found: Array = np.lexsort((accesses.lo, accesses.key, position))
     return found

@@ -27,6 +27,7 @@ A worker's limit (`--memory-limit`) is for the table in its memory, or its shard
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from itertools import pairwise
 from types import TracebackType
@@ -43,6 +44,8 @@ from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
     from mpi_match.cluster.distribution.routing import Routes  # loads Numba
+
+log = logging.getLogger(__name__)
 
 UNEVEN = 2.0
 """Most memory of a shard without a memory limit, in multiples of the mean of all shards."""
@@ -132,6 +135,8 @@ class Division:
         self._limit, self._path = options.memory_limit, options.table
         self._n_bytes: dict[int, int] = {}
         n_members = len(self.groups[0])
+        if options.route and n_members == 1:
+            log.warning("--route saves nothing: a group of one worker has all filters and gets every event")
         self.table: Table | RangeReader
         self.routes: Routes | None = None
         if n_members == 1:

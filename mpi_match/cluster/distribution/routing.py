@@ -1,11 +1,12 @@
 """The shards that an event can match, and its way there.
 
-    codes     have the shards with a filter whose access constraint they satisfy (`access`):    temp  ░░░░▒▒▒▒▓▓▓▓
+    codes     have the shards with a filter whose access constraint they satisfy (`access`)
     cells     have the shards with an area that touches them, and those with a filter without an area
 
-An event goes to the shards that one of its attributes *and* its cell have.  That is exact: an event that matches a filter
+An event goes to the shards that one of its attributes *and* its cell have.  No match is lost: an event that matches a filter
 satisfies the filter's access constraint and lies in its area.  A filter without an access constraint brings its shard every
-event that its area allows.
+event that its area allows.  Other events may come too: those that satisfy the access constraint and no more, or that have a
+code or a place near by.
 
 A worker gets the events of its shard with a bit for each event of the batch, and answers for all of them, so answers are
 merged as those of a broadcast.
@@ -152,8 +153,8 @@ def route(routes: Routes, offsets: Array, attributes: Array, location: Array, fo
             if not 0 <= key < n_keys:  # a fault of the file, which engines report
                 shards |= every
                 continue
-            place = first[key] + ((packed & mask) >> coarse[key])
-            shards |= words[place] if place < first[key + 1] else every
+            at_word = first[key] + ((packed & mask) >> coarse[key])
+            shards |= words[at_word] if at_word < first[key + 1] else every
         at = stop
         here = elsewhere
         if has_location and not np.isnan(location[event]).any():

@@ -235,6 +235,7 @@ def test_other_groups_take_over_for_a_group_that_loses_a_member(files: Files, ul
         (3, ("--placement", "shard", "--route"), (1, 2), 2),
         pytest.param(4, ("--placement", "hybrid", "--groups", "2"), (2, 3), 0, marks=pytest.mark.lasting),  # 1, 4: a group
         (4, ("--placement", "hybrid", "--groups", "2"), (2, 4), 1),
+        pytest.param(4, ("--placement", "hybrid", "--groups", "2", "--route"), (2, 4), 1, marks=pytest.mark.lasting),
     ],
 )
 def test_shards_of_lost_members_are_loaded_by_others(

@@ -31,7 +31,7 @@ from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.lab.bench.end_to_end import EndToEndFiles, make_files
 from mpi_match.lab.bench.load import offered_shares
-from mpi_match.lab.bench.scaling import ScalingPlan, importing_this
+from mpi_match.lab.bench.scaling import ScalingPlan, importing_this, own_lines
 from mpi_match.model import Json
 
 RUN_SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.1)
@@ -120,10 +120,9 @@ def _started(plan: ScalingPlan, words: Sequence[str], log: Path) -> Iterator[sub
         try:
             yield process
         except _LateError:
-            last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            raise LaunchError(
-                f"a followed run of {plan.workers[-1]} workers failed: {' '.join(last) or 'it is late'}"
-            ) from None
+            said = log.read_text(encoding="utf-8", errors="replace").strip()
+            why = " ".join(own_lines(said) or said.splitlines()[-1:]) or "it is late"
+            raise LaunchError(f"a followed run of {plan.workers[-1]} workers failed: {why}") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

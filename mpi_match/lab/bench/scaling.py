@@ -103,10 +103,15 @@ def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output:
         stderr = log.with_name(f"{log.name}.err").read_text(encoding="utf-8")
     manifest = read_manifest(output)  # a launcher may lose the last line of what a rank prints
     if done.returncode or manifest is None or manifest["state"] != COMPLETE:
-        said = [line for line in stderr.splitlines() if line.startswith("mpi-match")] or stderr.splitlines()
+        said = own_lines(stderr) or stderr.splitlines()
         raise LaunchError(f"a run of {workers} workers failed: {' '.join(said) or f'exit code {done.returncode}'}")
     found: dict[str, Any] = manifest["run"]
     return found
+
+
+def own_lines(said: str) -> list[str]:
+    """The errors that ranks printed, among what a launcher printed."""
+    return [line for line in said.splitlines() if line.startswith("mpi-match")]
 
 
 def importing_this() -> dict[str, str]:

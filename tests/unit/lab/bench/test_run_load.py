@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from mpi_match.environment import mpi_launcher
+from mpi_match.environment.mpi_launcher import LaunchError
+from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.lab.bench import run_load
 from mpi_match.lab.bench.end_to_end import EndToEndFiles
 from mpi_match.lab.bench.load import knee_of, load_table
-from mpi_match.lab.bench.run_load import ServedRun, measure_run_load, offer, repeated
+from mpi_match.lab.bench.run_load import ServedRun, measure_run_load, offer, repeated, served
 from mpi_match.lab.bench.scaling import ScalingPlan
 
 
@@ -49,3 +52,21 @@ def test_a_run_is_measured_at_shares_of_the_rate_that_it_serves(tmp_path: Path, 
     assert knee_of(found) == 2
     assert {(record["what"], record["workers"], record["n_filters"]) for record in found} == {("run load", 2, 20)}
     assert sum(line.endswith("knee") for line in load_table(found).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("mpi-match: keyed has no option x\\n-----\\n", "failed: mpi-match: keyed has no option x"),
+        ("one\\nthe launcher fails\\n", "failed: the launcher fails"),
+        ("", "failed: it is late"),
+    ],
+)
+def test_a_run_that_fails_says_what_its_ranks_said(
+    printed: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launchers print rules and more behind it."""
+    monkeypatch.setattr(mpi_launcher, "command", lambda *_: ["sh", "-c", f"printf '{printed}'; exit 2"])
+    files = EndToEndFiles(tmp_path / "table.h5", tmp_path / "events.jsonl", EventForm())
+    with pytest.raises(LaunchError, match=f"{words}$"):
+        served(ScalingPlan("ccm", (2,), 50), files, [b"{}\n"], None)

@@ -85,7 +85,8 @@ def store_word(to: int, at: Int, word: np.uint64) -> int:
 
 @inlined
 def begins_in_word(word: np.uint64, following: np.uint64, wanted: Int) -> bool:
-    """Tells whether four bytes, of which `wanted` is the number, begin at one of the eight bytes of a word."""
+    """Tells whether the four bytes of the number `wanted` begin at one of the eight bytes of a word; `following` is the word
+    behind it."""
     found = False
     for k in range(5):
         found |= np.uint32(word >> np.uint64(8 * k)) == np.uint32(wanted)

@@ -169,8 +169,8 @@ class Engine(ABC):
         return extended(batch, found.offsets, found.ids, attribute_of)
 
     def placed(self, batch: EventBatch) -> EventBatch:
-        """The batch, without rejected rows, on the GPU of an engine that `places` batches there to match them several times;
-        on the host for others."""
+        """A batch on the host, without rejected rows, as one on the GPU if the engine `places` batches there, to match them
+        several times; otherwise the batch itself."""
         return batch
 
     def update(self, changes: Changes) -> None:

@@ -309,8 +309,8 @@ class _SingleEvent(EventBatch):
 
 
 class SomeEvents(EventBatch):
-    """A batch of `n_events` events of which only some are here: `accepted`, those whose bit is set.  Engines take the others
-    for rejected rows: they know that these match nothing."""
+    """A batch of `n_events` events that has only some of them, `accepted`: those whose bit is set.  Engines take the others
+    for rejected rows, which match nothing."""
 
     n_events = 0
 

@@ -88,15 +88,15 @@ class EventExtender:
 
     def placed(self, batch: EventBatch) -> GpuBatch:
         """A copy on the GPU of a batch without rejected rows."""
-        (memory, lease), n, location = self._leased(), len(batch), batch.location
+        (memory, lease), n, location = self._leased(), len(batch), None
         offsets, attributes = memory.offsets.array(n + 1), memory.attributes.array(max(batch.n_attributes, 1))
         self._stream.copy_in(offsets, np.ascontiguousarray(batch.offsets))
         self._stream.copy_in(attributes, np.ascontiguousarray(batch.attributes))
-        place = None if location is None else memory.location.array(2 * n)
-        if location is not None and place is not None:
-            self._stream.copy_in(place, np.ascontiguousarray(location))
+        if batch.location is not None:
+            location = memory.location.array(2 * n)
+            self._stream.copy_in(location, np.ascontiguousarray(batch.location))
         self._stream.synchronize()
-        events = EventsOnGpu(n, offsets, attributes.part(0, batch.n_attributes), place, lease)
+        events = EventsOnGpu(n, offsets, attributes.part(0, batch.n_attributes), location, lease)
         return GpuBatch(events, batch.widest, self._stream, batch.fingerprint)
 
     def _leased(self) -> tuple[_Memory, _Lease]:

@@ -31,7 +31,7 @@ from mpi_match.table.table import Table
 
 
 def wires_of(router: Router, batch: EventBatch) -> list[Array]:
-    """What the workers receive, in memory of their own."""
+    """The messages to the workers, each in its own memory."""
     wires, _ = router.wires(batch, lambda n_bytes: np.full(n_bytes + 7, 0xA5, np.uint8)[:n_bytes])
     return [wire.copy() for wire in wires]
 

@@ -94,8 +94,9 @@ def load(path: Path) -> list[Record]:
         return [*_printed(lines), *({"what": "experiment", **line} for line in lines)]
     found = [{"what": "bench", **line} for line in lines]
     for curve in curves(found):
-        for number, record in enumerate(curve):
-            record["is_knee"] = number == knee_of(curve)
+        knee = curve[knee_of(curve)]
+        for record in curve:
+            record["is_knee"] = record is knee
     return found
 
 
@@ -606,9 +607,10 @@ SECTIONS = (
         "scenario | filters | shards | how | pairs of event and shard left out | without an answer there | "
         "events of the busiest shard | bytes sent an event | master, µs an event | all workers, µs an event",
         _routing,
-        "CPU times of one process that does the work of all ranks, one after the other, without MPI: the wall time of 16 "
-        "ranks on two cores would be that of sharing them. The master's time is for making messages, of which a broadcast "
-        "sends one to each shard. A routed shard has other filters than a broadcast one: other events have no answer there.",
+        "CPU times of one process that does the work of all ranks, one after the other, without MPI: on two cores, the wall "
+        "time of 16 ranks says how these share the cores. The master's time is for making messages; a broadcast makes one "
+        "and sends it to each shard. A routed shard has other filters than a broadcast one, so other events have no answer "
+        "there.",
     ),
     Section(
         "False positives of signatures",

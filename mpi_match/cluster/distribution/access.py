@@ -121,9 +121,8 @@ def cells_of(circles: Array) -> PlaneCells:
         return PlaneCells(0.0, 0.0, 0.0)
     low, high = circles[:, :2].min(axis=0), circles[:, :2].max(axis=0)
     with np.errstate(over="ignore"):
-        scale = (
-            ROUTED_CELLS / span if (span := float((high - low).max())) > ROUTED_CELLS * np.finfo(np.float64).tiny else 0.0
-        )
+        span = float((high - low).max())
+    scale = ROUTED_CELLS / span if span > ROUTED_CELLS * np.finfo(np.float64).tiny else 0.0
     return PlaneCells(float(low[0]), float(low[1]), scale)
 
 

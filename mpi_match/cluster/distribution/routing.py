@@ -57,7 +57,7 @@ class Routes(NamedTuple):
 
 
 def routes_of(vocabulary: Vocabulary, shards: list[Array], accesses: Accesses, areas: tuple[Array, Array]) -> Routes:
-    """The routes to shards, of which each is the ids of its filters; `areas` as from `RangeReader.areas` of all filters."""
+    """The routes to `shards`, the ids of each shard's filters.  `areas` are those of all filters (`RangeReader.areas`)."""
     has_area, circles = areas
     circle_of = np.cumsum(has_area) - 1
     cells = cells_of(circles)

@@ -218,8 +218,6 @@ class KeyedCuda(Engine):
         return self._extender.extended(batch, found, attribute_of)
 
     def placed(self, batch: EventBatch) -> EventBatch:
-        if isinstance(batch, GpuBatch):
-            return batch
         self._gpu.make_current()
         return self._extender.placed(batch)
 

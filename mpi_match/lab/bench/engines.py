@@ -8,8 +8,8 @@
   before the one before it is ended, and the batches' memory is pinned for a GPU (`Engine.pin`).  Making the workload is
   never timed.
 * **From lines.**  Events in files of rows are also scanned and matched batch by batch by each engine, as often and with as
-  many threads: `rows_per_s`, from rows in memory to answers in memory.  For a GPU, SCANNED_AHEAD threads each scan a batch
-  ahead, and the first run is not counted.
+  many threads: `rows_per_s`, from rows in memory to answers in memory.  For a GPU, as many threads as in `match` each scan a
+  batch ahead, and the first run is not counted.
 * **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and matches a few events,
   so that code compiled on first use is compiled.  Then it matches batches with the real table for a second, not timed.
 * **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.commands.scan_ahead import ahead_of_gpu
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.engines.registry import REGISTRY, check_options, of_engine
 from mpi_match.environment.machine import origin, peak_bytes
@@ -58,8 +59,6 @@ from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-SCANNED_AHEAD = 8
-"""Threads that scan lines for a GPU."""
 COVERS_FILTERS = 20_000
 """Number of filters of the largest table that the naive matcher judges as well."""
 MAX_BUILDS, MAX_BUILD_S = 3, 3.0
@@ -380,7 +379,7 @@ def _match_rows(engine: Engine, scans: Sequence[Callable[[], EventBatch]], optio
     """Scan batches and match them."""
     if engine.gpu is None:
         return Matches.concat([engine.match(scan(), filters=options.filters) for scan in scans])
-    return Matches.concat([*match_all(engine, batches_ahead(scans, SCANNED_AHEAD), filters=options.filters)])
+    return Matches.concat([*match_all(engine, batches_ahead(scans, ahead_of_gpu().threads), filters=options.filters)])
 
 
 def _keep(contender: Contender, answers: Matches) -> None:

@@ -3,9 +3,9 @@
     broadcast   shards are ranges of filters, and each gets every event
     route       `run --route`: shards of filters that ask for the same, each with the events that it can match
 
-Both are divided, sent and matched by the code of a run, one shard after the other: CPU times add up what ranks would do at
-the same time, without MPI, which waits by polling.  The answers are those of one engine for the whole table, of which the
-first are judged by another engine.
+A run's own code divides, sends and matches, one shard after the other.  So CPU times add up what ranks do at the same time;
+they are without MPI, which waits by polling.  The answers have to be those of one engine for the whole table, and another
+engine judges the first of these.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def measure_routing(
 
 
 def _checked(plan: RoutingPlan, way: _Way, batches: Sequence[EventBatch], expected: Matches) -> Json:
-    """What is counted.  Raises WrongAnswer."""
+    """The counts of a record, after the answers were compared.  Raises WrongAnswer."""
     n_shards = len(way.engines)
     n_bytes, n_answered, sent = 0, 0, np.zeros(n_shards, np.int64)
     columns = []

@@ -25,7 +25,7 @@ _HERE = Path(__file__).resolve()
 
 
 def machine() -> Json:
-    """`cpu` (model), `cores` (that this process may use), `memory_gib`, and `gpus`: name and driver of each."""
+    """`cpu` (model), `memory_gib`, and what this process may use: `cores`, and `gpus`, with name and driver of each."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_model(),
@@ -125,7 +125,11 @@ def _cpu_model() -> str:
 
 
 def _gpus() -> list[dict[str, str]]:
-    listed = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not visible.strip():
+        return []
+    chosen = [] if visible is None else [f"--id={visible}"]
+    listed = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", *chosen)
     rows = csv.reader((listed or "").splitlines(), skipinitialspace=True)
     return [{"name": row[0], "driver": row[1]} for row in rows if len(row) == 2]
 

@@ -1,12 +1,13 @@
-"""The command line that records keep: as typed, without secrets."""
+"""What records keep of their origin: the command line as typed, without secrets, and the GPUs that were used."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from mpi_match.environment.machine import command
+from mpi_match.environment.machine import command, machine
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,16 @@ def test_secrets_are_left_out_of_a_recorded_command(
     monkeypatch.setattr(sys, "argv", ["/some/where/mpi-match", *words])
     assert "hush" not in command()
     assert kept is None or command() == f"mpi-match {kept}"
+
+
+def test_the_recorded_gpus_are_those_that_the_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\necho "NVIDIA $3, 580"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert machine()["gpus"] == [{"name": "NVIDIA ", "driver": "580"}]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert machine()["gpus"] == [{"name": "NVIDIA --id=2", "driver": "580"}]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert machine()["gpus"] == []

@@ -36,10 +36,10 @@ PAGE = REPOSITORY / "tests" / "bench" / "RESULTS.md"
 RECORDS = PAGE.parent / "records"
 REPORT_NOTES = (
     "Records of a GPU and fewer than 16 cores are of a machine with 16: two experiments ran at a time, each on a part of "
-    "them.",
-    "Not measured: MPI-CUDA with the paper's four GPUs on two hosts (here one and two, on one host); TagMatch with more "
-    "threads than a machine here has; the ICN matcher, which is no engine here. What each experiment lacks stands at its "
-    "head.",
+    "them. Those of `6370ca3943c6` are of a machine with four GPUs and 64 cores: up to six experiments ran at a time, each "
+    "with the cores named and, if it needs one, a GPU of its own; those of MPI-CUDA had all four.",
+    "Not measured: MPI-CUDA with the paper's four GPUs on two hosts (here on one host); TagMatch with 48 threads (here up to "
+    "40); the ICN matcher, which is no engine here. What each experiment lacks stands at its head.",
 )
 BEGIN, END = "<!-- results: written by tests/support/results.py -->\n", "<!-- end of results -->\n"
 
@@ -64,7 +64,8 @@ ENGINE_COLUMNS = (
 KERNELS_ALONE = (
     "Kernels alone is the sum of their times; where it is longer than the whole, because streams overlap, none is given. "
     "Energy is the GPU's (NVML), in runs of 0.3 s and more, for which its counter is fine enough; the processors' could not "
-    "be read. "
+    "be read. The five runs of `ccm` at `6370ca3943c6`, on a machine with two GPUs, took 19 to 99 ms; why they took longer "
+    "than those of `d83306c99802` is not known. "
 )
 LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
 STAYS = ", mpirun stays"

@@ -15,6 +15,8 @@ from mpi_match.storage import FileChanged
 from mpi_match.storage.range_read import Memory, ordinary_memory, read_exactly
 
 _BLOCK_BYTES = 2**20
+THREAD_BYTES = 2**23
+"""Bytes of a read that are worth a further thread: one alone reads and checks 3 GB a second."""
 _AGAIN = "put the old file back and go on, or start anew with the new one"
 
 
@@ -43,17 +45,18 @@ class Blocks(NamedTuple):
     def read(self, source: Path, start: int, stop: int, memory: Memory = ordinary_memory) -> Array:
         """The bytes u8 of blocks `start` to `stop`, perhaps from another path to the file, in memory from `memory`.
 
-        Raises FileChanged if they have changed since they were indexed.
+        Several threads read a long range.  Raises FileChanged if they have changed since they were indexed.
         """
         from mpi_match.compute.checksum import is_compiled
-        from mpi_match.ingest.files.line_pass import n_checked  # loads Numba
+        from mpi_match.compute.parallel import in_stretches  # loads Numba
 
         size = self.size
         data = memory(min(stop * size, self.n_bytes) - start * size)
         try:
             with source.open("rb", buffering=0) as handle:
-                found = handle.fileno(), data, start * size, size, self.crc[start:stop]
-                if is_compiled and n_checked(*found) == stop - start:
+                given = handle.fileno(), data, start * size, size, self.crc[start:stop]
+                least = max(THREAD_BYTES // size, 1)
+                if is_compiled and sum(in_stretches(stop - start, _n_checked, *given, least=least)) == stop - start:
                     return data
                 read_exactly(handle.fileno(), data, start * size, self.name)
         except OSError as error:
@@ -66,6 +69,15 @@ class Blocks(NamedTuple):
                     f"found {crc:08x}, expected {expected:08x}; {_AGAIN}"
                 )
         return data
+
+
+def _n_checked(stretch: int, n_stretches: int, descriptor: int, data: Array, at: int, size: int, crc: Array) -> int:
+    """Read a stretch of the blocks from `at` on into its part of `data`, up to the first bad one; returns the number of good
+    ones."""
+    from mpi_match.ingest.files.line_pass import n_checked  # loads Numba
+
+    first, last = (k * len(crc) // n_stretches for k in (stretch, stretch + 1))
+    return int(n_checked(descriptor, data[first * size : last * size], at + first * size, size, crc[first:last]))
 
 
 class CheckedFile(io.RawIOBase):

@@ -214,6 +214,8 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
         if summary.round_trip_us is not None and options["credits"] == 1:  # else a batch has waited behind others
             trip = summary.round_trip_us
             say(f"a batch to a worker and back: {seconds(trip['p50'] / 1e6)} (p50), {seconds(trip['p99'] / 1e6)} (p99)")
+        if summary.routed_share is not None:
+            say(f"an event was sent to {summary.routed_share:.1%} of the shards, on average (--route)")
         if summary.latency_us is not None:
             p50, p99, p999 = (seconds(each / 1e6) for each in summary.latency_us.values())
             say(f"from the arrival of an event to its answer: {p50} (p50), {p99} (p99), {p999} (p99.9)")

@@ -329,7 +329,9 @@ class FollowedFiles:
         self.status.n_events += batch.n_events
         return True
 
-    def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
+    def finish(
+        self, opened: Sequence[Opened], round_trips: RoundTrips | None = None, routed_share: float | None = None
+    ) -> RunSummary:
         """Commit the last answers, and say that the run has ended."""
         self._output.finish()
         untaken, cut_off = self._arrivals.drain()
@@ -349,6 +351,7 @@ class FollowedFiles:
             flagged=self.answers.n_flagged,
             scanned_on_gpu=self.answers.n_on_gpu,
             round_trip_us=None if round_trips is None else round_trips.in_us(),
+            routed_share=routed_share,
             latency_us=self.answers.latencies.in_us(),
             resumed=earlier.events,
             untaken=untaken,

@@ -111,7 +111,7 @@ class Master:
                         self._match(interruptions)
                     self._writer.finish()
                 with interruptions.heeded():
-                    summary = self._files.finish(opened, self._round_trips)
+                    summary = self._files.finish(opened, self._round_trips, self._outbox.routed_share)
         except KeyboardInterrupt as error:
             self._files.leave(error)  # the journal first: mpirun sends SIGKILL half a second after SIGTERM
             self._dismiss(Order(Command.ABANDON, ExitCode.INTERRUPTED), INTERRUPTED_LEAVING_S)

@@ -327,6 +327,7 @@ class RunSummary(Summary):
                       `shared` also without reading the events
     round_trip_us     time from sending an encoded batch to receiving its answer: `p50` and `p99` in µs (to 1 %), including
                       the time behind other batches at the worker, so it depends on `credits`; None without a launcher
+    routed_share      share of the shards that an event was sent to, on average; None without `route`
     latency_us        time from the arrival of an event until its answer is written: `p50`, `p99` and `p99.9` in µs (to 1 %);
                       None without `follow`
     rejected          bad rows among the lines that the run has read, of a resumed run with `rejects` all of them; 0 for an
@@ -338,6 +339,7 @@ class RunSummary(Summary):
     """
 
     round_trip_us: Mapping[str, float] | None = None
+    routed_share: float | None = None
     latency_us: Mapping[str, float] | None = None
     resumed: int = 0
     untaken: int = 0

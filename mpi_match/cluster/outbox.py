@@ -98,6 +98,11 @@ class Outbox:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._feed.__exit__(kind, error, trace)
 
+    @property
+    def routed_share(self) -> float | None:
+        """See `RunSummary`."""
+        return None if self._router is None else self._router.share
+
     def send(self, sends: Sequence[Send]) -> None:
         """Send these as soon as they are read."""
         self._feed.want([each.batch for each in sends])

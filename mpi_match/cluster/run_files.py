@@ -193,7 +193,9 @@ class RunFiles:
         files = map(Path, events.index.files) if isinstance(events, LineFiles) else ()
         return doubts_of(self._vocabulary, is_named, lambda: names_in_events(events), files, self.options.form.id)
 
-    def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
+    def finish(
+        self, opened: Sequence[Opened], round_trips: RoundTrips | None = None, routed_share: float | None = None
+    ) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.  Raises FileChanged.
 
         The clock stops when the answers are in their place; files that they replace are removed after that.
@@ -223,6 +225,7 @@ class RunFiles:
             workers=len(opened),
             **of_rows(self.rejects, self._totals, missing),
             round_trip_us=None if round_trips is None else round_trips.in_us(),
+            routed_share=routed_share,
             resumed=resumed,
             compile_s=max(each.compile_s for each in opened),
             engine_options={each.engine: dict(each.engine_options) for each in opened if each.engine_options},

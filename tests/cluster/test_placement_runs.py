@@ -46,10 +46,20 @@ def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("filters", [0, pytest.param(1, marks=pytest.mark.lasting)])
-def test_events_that_are_routed_get_the_same_answers(filters: int, inputs: Inputs, tmp_path: Path) -> None:
-    """Batches of one event are sent and answered as longer ones are; most events go to no shard, or to one."""
+@pytest.mark.parametrize("some_match_all", [False, pytest.param(True, marks=pytest.mark.lasting)])
+def test_events_that_are_routed_get_the_same_answers(
+    some_match_all: bool, filters: int, inputs: Inputs, tmp_path: Path
+) -> None:
+    """Batches of one event are sent and answered as longer ones are, and events that go to every shard as those to one."""
+    table, events = inputs.table, inputs.events
+    if not some_match_all:
+        drawn = SCENARIOS["packets"].scaled(2000)
+        of_packets = Table.from_subscriptions(drawn.subscriptions())
+        table, events = tmp_path / "table.h5", tmp_path / "events.h5"
+        of_packets.save(table)
+        save_events(drawn.events(300), events, of_packets.vocabulary)
     outputs = [tmp_path / f"{name}.h5" for name in ("alone", "shard", "one", "hybrid")]
-    how = (inputs.table, inputs.events), ("engine=counting", f"filters={filters}")
+    how, shares = ((table, events), ("engine=counting", f"filters={filters}")), []
     for command in (
         alone(*how[0], outputs[0], *how[1]),
         launch(3, *how[0], outputs[1], *how[1], "placement=shard", "route=1", "batch=50", "piece_bytes=300"),
@@ -58,8 +68,13 @@ def test_events_that_are_routed_get_the_same_answers(filters: int, inputs: Input
     ):
         done = execute(command)
         assert done.returncode == 0, done.stderr
+        shares.append(json.loads(done.stdout)["routed_share"])
     first, *others = (output.read_bytes() for output in outputs)
     assert all(other == first for other in others)
+    assert MatchesFile.load(outputs[0]).matches.n_matches > 50
+    assert shares[0] is None, "nothing is routed"
+    assert shares[1:] == [shares[1]] * 3, "each group has two shards"
+    assert shares[1] == 1 if some_match_all else 0.5 < shares[1] < 0.8
 
 
 def test_rows_that_workers_encode_are_not_routed(inputs: Inputs, tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def check(table: Table, batch: EventBatch, directory: Path, n_shards: int, engin
                     found.append(merge([(each.counts, np.ascontiguousarray(each.ids)) for each in answers]))
                 counts, ids = (np.concatenate(columns) for columns in zip(*found, strict=True))
                 assert Matches(counts, ids, expected.n_ids) == expected
+    n_sent = sum(shards.bit_count() for shards in router.shards(batch).tolist())
+    assert router.share == pytest.approx(n_sent / (batch.n_events * n_shards)), "as often for each event"
 
 
 @pytest.mark.parametrize("n_shards", [2, pytest.param(5, marks=pytest.mark.lasting)])

@@ -14,6 +14,7 @@ merged as those of a broadcast.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -163,13 +164,20 @@ def route(routes: Routes, offsets: Array, attributes: Array, location: Array, fo
 
 
 class Router:
-    """Cuts batches of events, encoded with this vocabulary, into one wire form for each shard.  It is compiled when it is
-    made."""
+    """Cuts batches of events, encoded with this vocabulary, into one wire form for each shard; any number of threads may.
+    It is compiled when it is made."""
 
     def __init__(self, routes: Routes, vocabulary: Vocabulary) -> None:
         self._routes = routes
         self._n_shards = int(routes.all).bit_length()
+        self._counting, self._n_events, self._n_sent = threading.Lock(), 0, 0
         self.split(EventBatch(np.zeros(1, np.uint32), np.zeros(0, vocabulary.packed_dtype), None, vocabulary.fingerprint))
+
+    @property
+    def share(self) -> float | None:
+        """The share of the shards that an event so far has gone to, on average; None before the first."""
+        with self._counting:
+            return self._n_sent / (self._n_events * self._n_shards) if self._n_events else None
 
     def shards(self, batch: EventBatch) -> Array:
         """u64[n]: the shards that each event can match, as bits; none for a rejected row."""
@@ -184,6 +192,8 @@ class Router:
         shards, arrays = self.shards(batch), _arrays(batch)
         n_events, n_attributes = (np.zeros(self._n_shards, np.int64) for _ in range(2))
         _count(shards, arrays[0], n_events, n_attributes)
+        with self._counting:
+            self._n_events, self._n_sent = self._n_events + batch.n_events, self._n_sent + int(n_events.sum())
         first, start = offsets_of(n_events), offsets_of(n_attributes)
         bits = np.zeros((self._n_shards, -(-batch.n_events // 8)), np.uint8)
         offsets, attributes = np.empty(first[-1], np.uint32), np.empty(start[-1], batch.attributes.dtype)

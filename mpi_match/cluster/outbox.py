@@ -170,11 +170,16 @@ class Outbox:
         return events.to_wire(buffer), buffer
 
     def _wire_for(self, worker: int, batch: int, wires: Array | list[Array]) -> Array:
-        """The wire form of a batch for the shards that a worker holds: all events if these are several."""
+        """The wire form of a batch for the shards that a worker holds."""
         if isinstance(wires, np.ndarray):
             return wires
         parts = self._parts[worker]
-        return wires[min(parts)] if len(parts) == 1 else self._files.events.read(batch).to_wire()
+        if len(parts) == 1:
+            return wires[min(parts)]
+        events = self._files.events.read(batch)
+        assert self._router is not None
+        assert isinstance(events, EventBatch)
+        return self._router.wire_of(events, parts)
 
     def _read_wires(self, batch: int) -> Iterable[bytes]:
         """Wire forms of a batch and of those behind it."""

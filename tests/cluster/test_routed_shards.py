@@ -19,7 +19,7 @@ from mpi_match.cluster.distribution import routing
 from mpi_match.cluster.distribution.merge import merge
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.distribution.routing import Router
-from mpi_match.cluster.distribution.shard import ShardEngine
+from mpi_match.cluster.distribution.shard import ShardEngine, ShardsEngine
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
@@ -65,6 +65,15 @@ def check(table: Table, batch: EventBatch, directory: Path, n_shards: int, engin
                     found.append(merge([(each.counts, np.ascontiguousarray(each.ids)) for each in answers]))
                 counts, ids = (np.concatenate(columns) for columns in zip(*found, strict=True))
                 assert Matches(counts, ids, expected.n_ids) == expected
+        held = division.parts[: -(-n_shards // 2)]  # those of a worker that has others' too
+        engine_of_several = ShardsEngine(
+            [ShardEngine(open_engine(engine, division.read(part), threads=1), part) for part in held]
+        )
+        wire = router.wire_of(batch, [part.member for part in held])
+        found_by_several, found_by_all = (
+            engine_of_several.match(events, filters=True) for events in (EventBatch.from_wire(wire), batch)
+        )
+        assert found_by_several == found_by_all
     n_sent = sum(shards.bit_count() for shards in router.shards(batch).tolist())
     assert router.share == pytest.approx(n_sent / (batch.n_events * n_shards)), "as often for each event"
 
@@ -214,8 +223,8 @@ def test_a_batch_of_some_events_knows_all_of_them_and_is_refused_cut_short(tmp_p
     with division:
         shards, wires = router.shards(batch), wires_of(router, batch)
     assert batch.location is not None
-    for shard, wire in enumerate(wires):
-        here = np.flatnonzero(shards >> np.uint64(shard) & np.uint64(1))
+    for shard, wire in enumerate((*wires, *(router.wire_of(batch, [shard]) for shard in range(2)))):
+        here = np.flatnonzero(shards >> np.uint64(shard % 2) & np.uint64(1))
         assert 0 < len(here) < 50
         received = EventBatch.from_wire(wire)
         lengths = np.zeros(50, np.int64)

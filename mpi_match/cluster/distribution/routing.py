@@ -15,7 +15,7 @@ merged as those of a broadcast.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -219,6 +219,14 @@ class Router:
             for (bits, some), (start, end) in zip(parts, pairwise([0, *ends]), strict=True)
         ]
         return wires, buffer
+
+    def wire_of(self, batch: EventBatch, shards: Iterable[int]) -> Array:
+        """The wire form of the events of several shards, which one worker has."""
+        held = np.bitwise_or.reduce([np.uint64(1) << np.uint64(shard) for shard in shards])
+        mine = (self.shards(batch) & held) != 0
+        some = batch.picked(np.flatnonzero(mine))
+        buffer = np.empty(some_bytes(batch.n_events, some), np.uint8)
+        return some_to_wire(np.packbits(mine), batch.n_events, some, buffer)
 
 
 def _arrays(batch: EventBatch) -> tuple[Array, Array, Array]:

@@ -46,6 +46,7 @@ def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload: Pa
     found = json.loads(result.stdout)
     more = {
         "round_trip_us",
+        "routed_share",
         "resumed",
         "compile_s",
         "engine_options",

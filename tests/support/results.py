@@ -38,8 +38,8 @@ REPORT_NOTES = (
     "Records of a GPU and fewer than 16 cores are of a machine with 16: two experiments ran at a time, each on a part of "
     "them. Those of `6370ca3943c6` are of a machine with four GPUs and 64 cores: up to six experiments ran at a time, each "
     "with the cores named and, if it needs one, a GPU of its own; those of MPI-CUDA had all four.",
-    "Not measured: MPI-CUDA with the paper's four GPUs on two hosts (here on one host); TagMatch with 48 threads (here up to "
-    "40); the ICN matcher, which is no engine here. What each experiment lacks stands at its head.",
+    "Not measured: MPI-CUDA with the paper's four GPUs on two hosts (here on one host); TagMatch with 48 threads (here up "
+    "to 40); the ICN matcher, which is no engine here. What each experiment lacks stands at its head.",
 )
 BEGIN, END = "<!-- results: written by tests/support/results.py -->\n", "<!-- end of results -->\n"
 

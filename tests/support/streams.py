@@ -86,8 +86,11 @@ class Peer:
         return [json.loads(self._file.readline()) for _ in range(n)]
 
     def rest(self) -> bytes:
-        """What comes until the connection is closed."""
-        return self._file.read()
+        """What comes until the connection is closed; nothing if it is reset, because not all that was sent had been read."""
+        try:
+            return self._file.read()
+        except ConnectionResetError:
+            return b""
 
     def close(self) -> None:
         """End the connection; answers that have come and were not read are lost."""

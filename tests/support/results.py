@@ -39,7 +39,7 @@ REPORT_NOTES = (
     "them. Those of `6370ca3943c6` are of a machine with four GPUs and 64 cores: up to six experiments ran at a time, each "
     "with the cores named and, if it needs one, a GPU of its own; those of MPI-CUDA had all four.",
     "Not measured: MPI-CUDA with the paper's four GPUs on two hosts (here on one host); TagMatch with 48 threads (here up "
-    "to 40); the ICN matcher, which is no engine here. What each experiment lacks stands at its head.",
+    "to 40); the ICN matcher, which is no engine here. The head of each experiment names its gaps.",
 )
 BEGIN, END = "<!-- results: written by tests/support/results.py -->\n", "<!-- end of results -->\n"
 
@@ -533,9 +533,8 @@ SECTIONS = (
         "of 2009 to 2017. Engines took turns and their answers were compared. Times of CCM, CLCB and MPI-CUDA, and of the "
         "engines beside them, contain the encoding of events, as the papers' do. "
         f"{' '.join(REPORT_NOTES)} "
-        "`make report` draws all of it; what was kept of the "
-        "papers' set-up and what differs, `mpi-match experiment run` says; which points and engines are not measured, "
-        "the report.",
+        "`make report` draws all of it, and names the points and engines that are not measured; `mpi-match experiment run` "
+        "says what was kept of the papers' set-up and what differs.",
     ),
     Section(
         "The two-phase matcher",

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +86,14 @@ class Peer:
         return [json.loads(self._file.readline()) for _ in range(n)]
 
     def rest(self) -> bytes:
-        """What comes until the connection is closed; nothing if it is reset, because not all that was sent had been read."""
-        try:
-            return self._file.read()
-        except ConnectionResetError:
-            return b""
+        """Read until the connection is closed."""
+        return self._file.read()
+
+    def rest_or_reset(self) -> bytes:
+        """Read until the connection is closed, or reset: so it ends if the other side had not read all that was sent."""
+        with suppress(ConnectionResetError):
+            return self.rest()
+        return b""
 
     def close(self) -> None:
         """End the connection; answers that have come and were not read are lost."""

@@ -1,4 +1,4 @@
-"""What records keep of their origin: the command line as typed, without secrets, and the GPUs that were used."""
+"""The origin in a record: the command line as typed, without secrets, and the GPUs that the process may use."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_file_that_ends_before_is_found(blocks: Blocks) -> None:
             blocks.read(path, 0, 15)
 
 
-def test_a_short_read_takes_one_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_short_read_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.get_num_threads", lambda: 16)
     size = 2**18
     taken = [parallel.stretches_of(n, checked_blocks.THREAD_BYTES // size) for n in (1, 31, 32, 128, 1024)]

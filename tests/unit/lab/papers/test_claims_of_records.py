@@ -24,14 +24,15 @@ def records(file: str, experiment: str) -> list[dict[str, Any]]:
 
 def claims_at(experiment: str, commit: str, file: str = "gpu", **only: str) -> dict[str, Claim]:
     """The claims by the records of a commit, those whose parameters have one of the values `only` for each key given."""
-    of_commit = [record for record in records(file, experiment) if record["commit"].startswith(commit)]
+    of_all = records(file, experiment)
+    of_commit = [record for record in of_all if record["commit"].startswith(commit)]
     mine = [r for r in of_commit if all(_value(r, key) in values.split(",") for key, values in only.items())]
     assert mine, "the record is kept"
-    return of_records(experiment, mine)
+    return of_records(experiment, mine, of_all)
 
 
-def of_records(experiment: str, mine: list[dict[str, Any]]) -> dict[str, Claim]:
-    return {f"{c.printed.subject}, {c.printed.metric}": c for c in claims(EXPERIMENTS[experiment], mine, mine)}
+def of_records(experiment: str, mine: list[dict[str, Any]], of_all: list[dict[str, Any]]) -> dict[str, Claim]:
+    return {f"{c.printed.subject}, {c.printed.metric}": c for c in claims(EXPERIMENTS[experiment], mine, of_all)}
 
 
 def _value(record: dict[str, Any], name: str) -> str:
@@ -58,10 +59,11 @@ def test_a_place_needs_both_ends_and_says_how_much_of_the_curve_there_is() -> No
 
 def test_latencies_of_a_run_that_is_not_much_longer_do_not_count() -> None:
     of_all = records("gpu", "tagmatch-figure-6")
-    found = of_records("tagmatch-figure-6", of_all)
+    found = of_records("tagmatch-figure-6", of_all, of_all)
     assert "has not settled" in found["TagMatch, latency_median"].here, "without a time-out queries wait longest"
     assert found["TagMatch, latency_max"].measured == pytest.approx(0.33, abs=0.01)
-    at_a_rate = of_records("tagmatch-figure-6", [record for record in of_all if record.get("rate")])
+    with_load = [record for record in of_all if record.get("rate")]
+    at_a_rate = of_records("tagmatch-figure-6", with_load, with_load)
     assert at_a_rate["TagMatch, throughput"].here == "not measured: events came at a rate"
 
 
@@ -101,10 +103,11 @@ def test_a_value_of_several_points_or_options_has_their_interval() -> None:
         "0.00631 to 0.0143 over 8 points or options"
     )
     of_all = records("gpu", "tagmatch-figure-2")
-    speedup = of_records("tagmatch-figure-2", of_all)["TagMatch, speedup"]
+    speedup = of_records("tagmatch-figure-2", of_all, of_all)["TagMatch, speedup"]
     assert speedup.measured == pytest.approx(29.0, abs=0.1), "the median of the ratios at each point"
     assert speedup.why.startswith("9.97 to 80 over 10 points or options")
-    then = of_records("tagmatch-figure-2", [{**record, "scenario": "tagmatch"} for record in of_all])
+    other = [{**record, "scenario": "tagmatch"} for record in of_all]
+    then = of_records("tagmatch-figure-2", other, other)
     assert then["TagMatch, speedup"].why.endswith("measured on `tagmatch`, the workload of this experiment then")
 
 
